@@ -1,0 +1,1 @@
+"""Diagnose of pytest-llmsla; see docs/architecture.md."""

@@ -1,0 +1,1 @@
+"""Probes of pytest-llmsla; see docs/architecture.md."""

@@ -1,0 +1,1 @@
+"""Reports of pytest-llmsla; see docs/architecture.md."""

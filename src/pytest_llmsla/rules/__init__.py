@@ -1,0 +1,1 @@
+"""Rules of pytest-llmsla; see docs/architecture.md."""

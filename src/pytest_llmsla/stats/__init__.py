@@ -1,0 +1,1 @@
+"""Stats of pytest-llmsla; see docs/architecture.md."""

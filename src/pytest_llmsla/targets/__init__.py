@@ -1,0 +1,1 @@
+"""Targets of pytest-llmsla; see docs/architecture.md."""
