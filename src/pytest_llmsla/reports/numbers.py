@@ -45,9 +45,7 @@ def percent(value: float | None, *, against: float | None = None) -> str:
         text = f"{scaled:.{places}f}"
         shown = float(text)
         hidden = (shown == 0 and scaled != 0) or (shown == 100 and scaled != 100)
-        crossed = against is not None and _side(shown, against * 100) != _side(
-            scaled, against * 100
-        )
+        crossed = against is not None and _side(shown, edge) != _side(scaled, edge)
         if not hidden and not crossed:
             return f"{text} %"
     return f"{plain(scaled)} %"

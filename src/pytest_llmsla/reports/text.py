@@ -61,10 +61,9 @@ def _figures(f: phrases.FindingDict) -> str:
     seen = f"observed {phrases.observed(f)}"
     if phrases.stages(f):
         seen += f", {phrases.stages(f)}"
-    judged = (
-        f"{phrases.bound(f)}, limit {phrases.limit(f)}      " if f.get("limit") is not None else ""
-    )
-    return f"  {judged}{seen}"
+    if f.get("limit") is None:
+        return f"  {seen}"
+    return f"  {phrases.bound(f)}, limit {phrases.limit(f)}      {seen}"
 
 
 def _origin(f: phrases.FindingDict) -> str:
