@@ -17,6 +17,9 @@ Stamp = Literal["kernel", "user", "host"]
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
+NOT_FORCED = "length not forced"
+"""Prefix of the note of a target that cannot force the output length."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -66,7 +69,7 @@ class Timeline:
 
     @property
     def ttft_ns(self) -> int | None:
-        """First token arrival minus start (minus the scheduled time in open loop); None: no token."""
+        """First arrival minus start (open loop: minus the scheduled time); None without a token."""
         if not self.arrivals:
             return None
         begin = self.start_ns if self.scheduled_ns is None else self.scheduled_ns

@@ -127,8 +127,8 @@ class Target(Protocol):
         """Start the measured window of memory peaks (after warm-up)."""
         ...
 
-    def memory(self) -> Mapping[str, float | None]:
-        """Named memory figures in GiB now: allocated_peak, reserved_peak, device_used_peak, rss_peak…
+    def memory(self) -> Mapping[str, Any]:
+        """Named figures in GiB: allocated_peak, reserved_peak, device_used_peak, rss_peak …
 
         A figure that cannot be read is None with its reason under ``<name>_reason``.
         """

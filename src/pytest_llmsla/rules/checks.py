@@ -1,0 +1,195 @@
+"""What makes a request unusable as evidence, whoever recorded it. One place, live and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..timeline import NOT_FORCED, NS_PER_MS, Timeline
+
+_BURST_NS = NS_PER_MS
+_BURST_SHARE = 0.20
+_NEVER_A_DECODE_STEP_NS = 50_000  # 20,000 tokens/s in one stream: no model decodes that fast
+_TENTH = 0.10
+
+
+@dataclass(frozen=True)
+class Range:
+    """Prompt lengths of a bucket, tokens, both ends included; ``hi`` None is open."""
+
+    name: str
+    lo: int
+    hi: int | None
+    measured_to: int | None = None
+
+    def __contains__(self, tokens: int) -> bool:
+        return tokens >= self.lo and (self.hi is None or tokens <= self.hi)
+
+    @property
+    def top(self) -> int | None:
+        """Where coverage is measured to: the edge, or ``measured_to`` of an open bucket."""
+        return self.hi if self.hi is not None else self.measured_to
+
+    def __str__(self) -> str:
+        if self.hi is not None:
+            return f"{self.lo}–{self.hi} tokens"
+        to = "" if self.measured_to is None else f" (measured to {self.measured_to})"
+        return f"{self.lo}+ tokens{to}"
+
+
+def defect(t: Timeline, bucket: Range | None) -> str | None:
+    """Why ``t`` counts as failed although its target said ok; None when it is sound.
+
+    ``bucket`` None skips the length check (requests that belong to no bucket).
+    """
+    if not t.ok:
+        return t.error or "failed without a reason"
+    if not t.arrivals:
+        return "no token arrived"
+    if any(k < 1 for _, k in t.arrivals):
+        return "an arrival without tokens is on record"
+    previous = t.start_ns
+    for at, _ in t.arrivals:
+        if at < previous:
+            return "arrival times run backwards"
+        previous = at
+    if bucket is not None:
+        if t.prompt_tokens is None:
+            return "prompt length unknown (rule 1 binds TTFT to it)"
+        if t.prompt_tokens not in bucket:
+            return f"prompt of {t.prompt_tokens} tokens is outside bucket {bucket.name} ({bucket})"
+    if t.max_new_tokens < 1:
+        return "max_new_tokens is not on record"
+    if t.tokens > t.max_new_tokens:
+        return f"returned {t.tokens} tokens, {t.max_new_tokens} were asked for"
+    return None
+
+
+def miscounted(t: Timeline) -> str | None:
+    """Why the tokens of a sound request cannot be split into gaps; None when counts agree."""
+    if t.token_source is None or t.output_tokens is None:
+        return "token count unknown"
+    if t.output_tokens != t.tokens:
+        return f"{t.tokens} tokens arrived but {t.output_tokens} were counted by {t.token_source}"
+    if t.token_source == "events":
+        return "tokens were counted as events, which may hold several"
+    return None
+
+
+def itl_problem(ok: Sequence[Timeline], *, bursts_allowed: bool, force_length: bool) -> str | None:
+    """Why ITL of these sound requests is not measurable; None when it is.
+
+    docs/metrics.md, "Not measurable is a result". ``ok`` holds at least one request.
+    """
+    wrong = [reason for t in ok if (reason := miscounted(t))]
+    if wrong:
+        return f"{wrong[0]} ({len(wrong)} of {len(ok)} requests)"
+    few = [t for t in ok if len(t.itl_ns()) < 2]
+    if len(few) > _TENTH * len(ok):
+        t = few[0]
+        return (
+            f"too few samples: {len(few)} of {len(ok)} requests gave fewer than two gaps "
+            f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
+        )
+    if force_length:
+        short = [
+            t
+            for t in ok
+            if t.tokens < t.max_new_tokens and not any(n.startswith(NOT_FORCED) for n in t.notes)
+        ]
+        if len(short) > _TENTH * len(ok):
+            t = short[0]
+            return (
+                f"the forced length was not honoured in {len(short)} of {len(ok)} requests "
+                f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
+            )
+    together = [t for t in ok if _handed_over_together(t)]
+    if len(together) > _TENTH * len(ok):
+        return (
+            f"not streamed: in {len(together)} of {len(ok)} requests the tokens were handed over "
+            "together after the answer was complete"
+        )
+    share = burst_share(ok)
+    if share is not None and not bursts_allowed:
+        return (
+            f"buffered: {share:.0%} of the gaps are under 1 ms beside gaps that hold the time. "
+            "Something delivers tokens in bursts; find it, or set itl.bursts: allow if the model "
+            "decodes several tokens a step by design"
+        )
+    return None
+
+
+def _handed_over_together(t: Timeline) -> bool:
+    gaps, ttft = t.chunk_gaps_ns(), t.ttft_ns
+    if len(gaps) < 2 or ttft is None:
+        return False
+    return median(gaps) < _NEVER_A_DECODE_STEP_NS and sum(gaps) * 20 < ttft
+
+
+def burst_share(ok: Sequence[Timeline]) -> float | None:
+    """Share of chunk gaps under 1 ms when delivery is in bursts, else None.
+
+    In bursts: more than 20 % of the gaps are under 1 ms while gaps of at least ten times their
+    median (and 1 ms) hold at least half of the decode time.
+    """
+    gaps = [g for t in ok for g in t.chunk_gaps_ns()]
+    small = [g for g in gaps if g < _BURST_NS]
+    if not gaps or len(small) <= _BURST_SHARE * len(gaps):
+        return None
+    edge = max(10 * median(small), _BURST_NS)
+    if 2 * sum(g for g in gaps if g >= edge) < sum(gaps):
+        return None
+    return len(small) / len(gaps)
+
+
+def itl_samples_ms(t: Timeline, *, bursts_allowed: bool) -> list[float]:
+    """ITL samples of one request, ms. With bursts allowed, gaps inside a burst are spread over it.
+
+    A burst is a run of arrivals under 1 ms apart; its k tokens after a gap g give k samples g/k.
+    """
+    if not bursts_allowed:
+        return t.itl_ms()
+    out: list[float] = []
+    burst: list[int] = []
+    gap = 0
+    for (before, _), (at, k) in zip(t.arrivals, t.arrivals[1:], strict=False):
+        if burst and at - before < _BURST_NS:
+            burst.append(k)
+            gap += at - before
+            continue
+        out.extend(_spread(gap, burst))
+        burst, gap = [k], at - before
+    out.extend(_spread(gap, burst))
+    return out
+
+
+def _spread(gap_ns: int, burst: Sequence[int]) -> list[float]:
+    k = sum(burst)
+    return [gap_ns / k / NS_PER_MS] * k if k else []
+
+
+def covers(lengths: Sequence[int], bucket: Range) -> str | None:
+    """Why measured prompt lengths do not cover their bucket; None when they do.
+
+    At least a third must lie in the top quarter of the range (open bucket: up to its
+    ``measured_to``).
+    """
+    top = bucket.top
+    if not lengths or top is None:
+        return "lengths not covered: no upper end is known" if top is None else None
+    edge = top - (top - bucket.lo) / 4
+    high = sum(1 for n in lengths if n >= edge)
+    if 3 * high >= len(lengths):
+        return None
+    return (
+        f"lengths not covered: {high} of {len(lengths)} prompts lie in the top quarter of "
+        f"{bucket} (at least a third must); longest measured {max(lengths)}"
+    )
+
+
+def too_cached(t: Timeline, template_tokens: int, block: int = 16) -> bool:
+    """True when more of the prompt came from a prefix cache than the template explains."""
+    if not t.cached_tokens or t.prompt_tokens is None:
+        return False
+    return t.cached_tokens > max(t.prompt_tokens / 10, template_tokens + block)
