@@ -1,1 +1,28 @@
-"""Stats of pytest-llmsla; see docs/architecture.md."""
+"""Numbers only: the sequential gate, percentiles and intervals, warm-up, comparison of two runs."""
+
+from __future__ import annotations
+
+from .gate import Decision, GateVerdict, Reading, SequentialGate
+from .planning import (
+    OperatingPoint,
+    clean_units_to_pass,
+    least_over_to_fail,
+    operating_characteristic,
+)
+from .samples import nearest_rank
+from .spec import GateSpec
+from .warmup import WarmupMonitor
+
+__all__ = [
+    "Decision",
+    "GateSpec",
+    "GateVerdict",
+    "OperatingPoint",
+    "Reading",
+    "SequentialGate",
+    "WarmupMonitor",
+    "clean_units_to_pass",
+    "least_over_to_fail",
+    "nearest_rank",
+    "operating_characteristic",
+]
