@@ -1,0 +1,154 @@
+"""What watches a ``generate()`` call: the token streamer and the stage marks.
+
+Nothing here decodes text, copies from a device or synchronises: a token is stamped when
+``generate()`` hands over its id, which it does after copying the id to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from ..errors import TargetError
+from .base import Recorder
+
+
+class TokenStreamer:
+    """The streamer of one single-row ``generate()`` call.
+
+    The first ``put`` is the prompt, whatever its shape, and is dropped; every later one is stamped
+    as it comes. ``put`` raises what :meth:`Recorder.arrive` raises, which ends the generation.
+    """
+
+    __slots__ = ("_arrive", "_prompt_seen", "ids")
+
+    def __init__(self, record: Recorder) -> None:
+        self._arrive = record.arrive
+        self._prompt_seen = False
+        self.ids: list[Any] = []
+        """Tensors of generated ids as they were put, for counting after the run."""
+
+    def put(self, value: Any) -> None:
+        """Take ids of shape (1,) or (1, k): k tokens that are on the host now.
+
+        Raises:
+            TargetError: several rows, which this streamer cannot tell apart.
+        """
+        if not self._prompt_seen:
+            self._prompt_seen = True
+            return
+        if not value.is_cpu:
+            value = value.cpu()
+        count = value.numel()
+        if count == 1:
+            self._arrive(1)
+        elif value.ndim == 2 and value.shape[0] == 1:
+            self._arrive(count)
+        else:
+            raise TargetError(
+                f"generate() streamed ids of shape {tuple(value.shape)}; one row is supported here."
+            )
+        self.ids.append(value)
+
+    def end(self) -> None:
+        """Nothing to flush: no text is held back."""
+
+    def token_ids(self) -> list[int]:
+        """The generated ids, in order. Call after the run."""
+        return [i for value in self.ids for i in value.flatten().tolist()]
+
+
+class StageMarks:
+    """Host times of every forward, by one hook before and one after the top module.
+
+    Use as a context manager around ``generate()``. On CUDA a forward only queues its work, so its
+    host time is launching, and the waiting shows in the sampling after it; ``events`` (an object
+    with ``before()``, ``after()``) records the device's own times.
+    """
+
+    def __init__(self, model: Any, clock: Callable[[], int], events: Any | None = None) -> None:
+        self._model = model
+        self._clock = clock
+        self._events = events
+        self._handles: list[Any] = []
+        self.begins: list[int] = []
+        self.ends: list[int] = []
+        self.peaks: list[Any] = []
+        """Largest logit of every step, a 0-d tensor still on its device: NaN or ±inf shows here."""
+
+    def __enter__(self) -> StageMarks:
+        clock, events = self._clock, self._events
+        begin, end, peak = self.begins.append, self.ends.append, self.peaks.append
+
+        def before(_module: Any, _args: Any) -> None:
+            begin(clock())
+            if events is not None:
+                events.before()
+
+        def after(_module: Any, _args: Any, output: Any) -> None:
+            if events is not None:
+                events.after()
+            end(clock())
+            # max() keeps a NaN, and one value a step is read only after the run.
+            peak(output.logits[0, -1].max())
+
+        self._handles = [
+            self._model.register_forward_pre_hook(before),
+            self._model.register_forward_hook(after),
+        ]
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def first_bad_step(self) -> int | None:
+        """Index of the first step whose logits held NaN or +inf, or -inf only; None when fine."""
+        if not self.peaks:
+            return None
+        import torch
+
+        finite = torch.isfinite(torch.stack(self.peaks)).tolist()
+        return next((i for i, ok in enumerate(finite) if not ok), None)
+
+
+def stages(
+    begins: Sequence[int], ends: Sequence[int], arrivals: Sequence[tuple[int, int]], ready_ns: int
+) -> dict[str, int]:
+    """Nanoseconds per stage, from the marks of one request.
+
+    ``cache_init`` is from the ids being ready to the first forward (generate's preparation),
+    ``prefill`` the first forward, ``first_sample`` from its end to the first arrival, ``decode``
+    the sum of the other forwards, ``sample`` all other time up to the last arrival. So
+    ``prefill + first_sample`` ends at the first token, and ``decode + sample`` is the sum of the
+    gaps between tokens, exactly.
+    """
+    if not begins or not ends:
+        return {}
+    out = {"cache_init": begins[0] - ready_ns, "prefill": ends[0] - begins[0]}
+    if not arrivals:
+        return out
+    first, last = arrivals[0][0], arrivals[-1][0]
+    out["first_sample"] = first - ends[0]
+    # A forward after the last arrival belongs to a token that never came.
+    out["decode"] = sum(e - b for b, e in zip(begins[1:], ends[1:], strict=False) if e <= last)
+    out["sample"] = last - first - out["decode"]
+    return out
+
+
+def count_row_tokens(
+    ids: Iterable[int], eos_ids: Iterable[int]
+) -> tuple[int, Literal["stop", "length"]]:
+    """Generated tokens of one row of a padded batch, and why it ended.
+
+    A row counts up to and including its first end token of any listed id; what follows is padding.
+    Without an end token every id counts and the row ended at its length.
+    """
+    ends = frozenset(eos_ids)
+    count = 0
+    for token in ids:
+        count += 1
+        if token in ends:
+            return count, "stop"
+    return count, "length"
