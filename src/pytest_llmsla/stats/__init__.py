@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from .compare import Comparison, compare
 from .gate import Decision, GateVerdict, Reading, SequentialGate
+from .intervals import Interval, woodruff
 from .planning import (
     OperatingPoint,
     clean_units_to_pass,
@@ -14,15 +16,19 @@ from .spec import GateSpec
 from .warmup import WarmupMonitor
 
 __all__ = [
+    "Comparison",
     "Decision",
     "GateSpec",
     "GateVerdict",
+    "Interval",
     "OperatingPoint",
     "Reading",
     "SequentialGate",
     "WarmupMonitor",
     "clean_units_to_pass",
+    "compare",
     "least_over_to_fail",
     "nearest_rank",
     "operating_characteristic",
+    "woodruff",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from ..errors import InternalError, UsageError
 
@@ -12,6 +13,7 @@ from ..errors import InternalError, UsageError
 _DENOMINATOR = 10**9
 
 
+@lru_cache(maxsize=256)
 def exact_level(level: float) -> Fraction:
     """The fraction that was meant: 0.95 is 19/20, so that rank 19 of 20 is not lost to rounding."""
     return Fraction(level).limit_denominator(_DENOMINATOR)
