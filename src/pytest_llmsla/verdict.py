@@ -1,0 +1,322 @@
+"""Policy and timelines in, findings out. Pure, and the same code live and in every replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from . import diagnose
+from .finding import Finding, Limit
+from .policy import LoadedPolicy, Policy
+from .rules import itl, memory, tgs, ttft
+from .rules.base import Demand, Requests
+from .rules.checks import Range, defect
+from .rules.failures import FailureJudge
+from .rules.latency import LatencyJudge
+from .timeline import Timeline
+
+PEAK = "tgs-peak"
+"""Purpose of the requests that measure peak TGS; they are no bucket's evidence."""
+
+_STEADY_BUCKETS_ONLY: str | None = None  # purpose of a bucket's own requests
+
+
+@dataclass(frozen=True)
+class KvPlanState:
+    """A KV-cache plan as considered today: its one-line summary, or why it is none."""
+
+    summary: str | None = None
+    problem: str | None = None
+
+
+class _Judge(Protocol):
+    limit: Limit
+
+    def add(self, t: Timeline, bad: str | None) -> None: ...
+
+    @property
+    def undecided(self) -> bool: ...
+
+    def finding(self) -> Finding | None: ...
+
+
+def limits_of(loaded: LoadedPolicy, gate: str | None = None) -> tuple[Limit, ...]:
+    """Every limit a policy declares, in the order of the rules; loads nothing.
+
+    ``gate`` is a test's node id for a gate of its own: ids become ``<node id>/ttft_p95``, TGS is
+    judged only with a ``min_tokens_per_s`` (and documented all the same).
+    """
+    policy, out = loaded.policy, list[Limit]()
+    for b in policy.buckets:
+        stem = f"{b.name}/" if gate is None else f"{gate}/"
+        out += _bucket_limits(loaded, policy, b.name, b.ttft_ms, stem)
+    floor = _min_rate(policy)
+    if gate is None or floor is not None:
+        stem = "" if gate is None else f"{gate}/"
+        for n in policy.tgs.concurrency:
+            name = f"{stem}tgs/concurrency-{n}" if gate is None else f"{stem}tgs"
+            key = "tgs.min_tokens_per_s" if floor is not None else "tgs.concurrency"
+            out.append(Limit(name, "tgs", "tgs", None, floor, "tokens/s", 50, loaded.source(key)))
+    stem = "" if gate is None else f"{gate}/"
+    for figure in memory.FIGURES:
+        value = getattr(policy.memory, f"{figure}_gib")
+        if value is not None:
+            source = loaded.source(f"memory.{figure}_gib")
+            out.append(
+                Limit(f"{stem}memory/{figure}", "memory", figure, None, value, "GiB", None, source)
+            )
+    return tuple(out)
+
+
+def _bucket_limits(
+    loaded: LoadedPolicy, policy: Policy, name: str, ttft_ms: float | None, stem: str
+) -> Iterable[Limit]:
+    if ttft_ms is not None:
+        q = policy.ttft.percentile
+        source = loaded.source(f"buckets.{name}.ttft_ms")
+        yield Limit(f"{stem}ttft_p{q:g}", "ttft", "ttft", name, ttft_ms, "ms", q, source)
+    for q in (50, 95, 99):
+        value = getattr(policy.itl, f"p{q}_ms")
+        if value is not None:
+            source = loaded.source(f"itl.p{q}_ms")
+            yield Limit(f"{stem}itl_p{q}", "itl", "itl", name, value, "ms", q, source)
+    stall = policy.itl.stall_p95_ms
+    if stall is not None:
+        source = loaded.source("itl.stall_p95_ms")
+        yield Limit(f"{stem}stall_p95", "itl", "stall", name, stall, "ms", 95, source)
+    rate, source = policy.errors.max_error_rate, loaded.source("errors.max_error_rate")
+    yield Limit(f"{stem}error_rate", "error", "error_rate", name, rate, "share", None, source)
+
+
+def _min_rate(policy: Policy) -> float | None:
+    given = policy.tgs.min_tokens_per_s
+    if isinstance(given, Mapping):
+        return given.get(1)
+    return given
+
+
+def ranges_of(policy: Policy) -> dict[str, Range]:
+    """The buckets' prompt lengths by name."""
+    return {
+        b.name: Range(b.name, b.prompt_min, b.prompt_max, b.measured_to) for b in policy.buckets
+    }
+
+
+class Gatekeeper:
+    """Judges one gate request by request.
+
+    Feed it the gate's timelines in start order (:meth:`add`), its ``resources`` lines, problems
+    and the end; ask :meth:`undecided` while running and :meth:`findings` at any time.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedPolicy,
+        *,
+        gate: str | None = None,
+        kv_plan: KvPlanState | None = None,
+    ) -> None:
+        policy = loaded.policy
+        self.gate = gate
+        self.limits = limits_of(loaded, gate)
+        self.ranges = ranges_of(policy)
+        self._policy = policy
+        self._kv_plan = kv_plan or KvPlanState()
+        self._demand = Demand(
+            preset=policy.evidence.preset,
+            alpha_pass=policy.alpha_pass,
+            alpha_fail=policy.alpha_fail,
+            guard=policy.evidence.guard,
+            release=gate is None,
+        )
+        self._requests = {name: Requests(bucket=r) for name, r in self.ranges.items()}
+        self._peak = Requests(bucket=None)
+        self._resources: list[Mapping[str, Any]] = []
+        self._judges: dict[str, list[_Judge]] = {
+            name: [self._judge(limit) for limit in self.limits if limit.bucket == name]
+            for name in self.ranges
+        }
+        self._rates = [
+            tgs.TgsJudge(limit, self._demand) for limit in self.limits if limit.rule == "tgs"
+        ]
+
+    def _judge(self, limit: Limit) -> _Judge:
+        policy, requests = self._policy, self._requests[str(limit.bucket)]
+        if limit.rule == "ttft":
+            warm = policy.workload.warm_cache
+            return ttft.judge(limit, self._demand, requests, warm_cache=warm)
+        if limit.rule == "itl":
+            return itl.judge(
+                limit,
+                self._demand,
+                requests,
+                max_new_tokens=policy.workload.max_new_tokens,
+                bursts_allowed=policy.itl.bursts == "allow",
+                force_length=policy.workload.force_length,
+            )
+        return FailureJudge(limit, self._demand, requests)
+
+    def facts(self, target: Mapping[str, Any]) -> None:
+        """What is known of the loaded target (a ``target`` line)."""
+        for requests in (*self._requests.values(), self._peak):
+            requests.start_point = str(target.get("start_point", ""))
+            requests.template_tokens = int(target.get("template_tokens") or 0)
+
+    def add(self, t: Timeline) -> Timeline:
+        """Take one request; returns it with status ``error`` where it is unusable.
+
+        Requests of buckets this policy does not have are ignored (and never make a PASS).
+        """
+        if t.purpose == PEAK:
+            self._sort(t, self._peak, None)
+            return t
+        requests = self._requests.get(t.bucket)
+        if requests is None or t.purpose != _STEADY_BUCKETS_ONLY:
+            return t
+        bad = defect(t, requests.bucket)
+        if bad is not None and t.ok:
+            t = replace(t, status="error", error=bad)
+        if t.warmup:
+            requests.warmup.append(t)
+            for rate in self._rates:
+                rate.warm(t)
+            return t
+        if t.max_new_tokens > self._policy.workload.max_new_tokens and bad is None:
+            bad = (
+                f"{t.max_new_tokens} tokens were asked for, the policy judges "
+                f"{self._policy.workload.max_new_tokens} (workload.max_new_tokens)"
+            )
+            t = replace(t, status="error", error=bad)
+        self._sort(t, requests, bad)
+        for judge in self._judges[t.bucket]:
+            judge.add(t, bad)
+        for rate in self._rates:
+            rate.add(t, bad)
+        return t
+
+    @staticmethod
+    def _sort(t: Timeline, requests: Requests, bad: str | None) -> None:
+        if bad is None:
+            bad = defect(t, None)
+        if t.warmup:
+            requests.warmup.append(t)
+        elif bad is None:
+            requests.ok.append(t)
+        else:
+            requests.failed.append((t, bad))
+
+    def resources(self, line: Mapping[str, Any]) -> None:
+        """A ``resources`` line."""
+        self._resources.append(line)
+
+    def problem(self, bucket: str | None, reason: str) -> None:
+        """A bucket (None: every one) cannot be measured on; the first reason stays."""
+        for name, requests in self._requests.items():
+            if bucket in (None, name) and requests.problem is None:
+                requests.problem = reason
+
+    def end(self, reason: str) -> None:
+        """Why measuring ended."""
+        for requests in self._requests.values():
+            requests.ended = reason
+
+    def undecided(self, bucket: str) -> bool:
+        """True while a limit that this bucket's requests feed is open."""
+        if bucket not in self._judges or self._requests[bucket].problem is not None:
+            return False
+        return any(j.undecided for j in self._judges[bucket]) or any(
+            r.undecided for r in self._rates
+        )
+
+    def open_limits(self, bucket: str) -> list[str]:
+        """Ids of the bucket's undecided limits, for progress."""
+        return [j.limit.id for j in self._judges.get(bucket, ()) if j.undecided]
+
+    def count(self, bucket: str) -> int:
+        """Measured requests of a bucket."""
+        return self._requests[bucket].count
+
+    def running(self, bucket: str) -> dict[str, float]:
+        """Observed percentile so far per latency limit, ms, by metric and percentile."""
+        out: dict[str, float] = {}
+        for judge in self._judges.get(bucket, ()):
+            if isinstance(judge, LatencyJudge) and (value := judge.running) is not None:
+                out[f"{judge.limit.metric} p{judge.limit.percentile:g}"] = value
+        return out
+
+    def warmups(self, bucket: str) -> list[Timeline]:
+        """Warm-up requests of a bucket."""
+        return list(self._requests[bucket].warmup)
+
+    def problem_of(self, bucket: str) -> str | None:
+        """Why a bucket was stopped, None when it was not."""
+        return self._requests[bucket].problem
+
+    def findings(self) -> list[Finding]:
+        """Every limit that was measured or could not be; limits never reached are absent."""
+        by_id: dict[str, Finding] = {}
+        for name, judges in self._judges.items():
+            requests = self._requests[name]
+            for judge in judges:
+                found = judge.finding()
+                if found is not None:
+                    by_id[found.id] = self._finish(found, requests)
+        for rate in self._rates:
+            found = rate.finding(self._measured())
+            if found is not None:
+                by_id[found.id] = self._explained(found, self._every())
+        total = sum(r.count for r in self._requests.values())
+        for limit in self.limits:
+            if limit.rule == "memory":
+                found = memory.finding(limit, self._measured(), total)
+                if found is not None:
+                    by_id[found.id] = found
+        return [by_id[limit.id] for limit in self.limits if limit.id in by_id]
+
+    def _finish(self, found: Finding, requests: Requests) -> Finding:
+        found = itl.with_kv_plan(
+            found,
+            plan=self._kv_plan.summary,
+            problem=self._kv_plan.problem,
+            passes=self._policy.itl.conditional_passes,
+        )
+        if found.rule == "ttft":
+            found = replace(found, stages=ttft.stage_shares(requests.ok))
+        return self._explained(found, requests.ok)
+
+    @staticmethod
+    def _explained(found: Finding, timelines: list[Timeline]) -> Finding:
+        if found.verdict == "pass":
+            return found
+        return replace(found, diagnosis=diagnose.explain(found, timelines))
+
+    def finding(self, limit_id: str) -> Finding | None:
+        """One finding by id."""
+        return next((f for f in self.findings() if f.id == limit_id), None)
+
+    def tgs_entries(self) -> list[dict[str, Any]]:
+        """Steady and peak TGS with their conditions; [] when the policy judges no TGS."""
+        out = []
+        for rate in self._rates:
+            steady = rate.entry(self._measured())
+            if steady is not None:
+                out.append(steady)
+            peak = tgs.peak_entry(self._peak, self._measured(PEAK), rate.limit.id)
+            if peak is not None:
+                out.append(peak)
+        return out
+
+    def failures(self) -> dict[tuple[str, str], int]:
+        """Failed measured requests: (bucket, reason) → how many."""
+        out: dict[tuple[str, str], int] = {}
+        for name, requests in (*self._requests.items(), (PEAK, self._peak)):
+            for _, reason in requests.failed:
+                out[name, reason] = out.get((name, reason), 0) + 1
+        return out
+
+    def _every(self) -> list[Timeline]:
+        return [t for r in self._requests.values() for t in r.ok]
+
+    def _measured(self, purpose: str | None = None) -> list[Mapping[str, Any]]:
+        return [line for line in self._resources if line.get("purpose") == purpose]
