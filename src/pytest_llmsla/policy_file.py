@@ -1,0 +1,106 @@
+"""What a file must have and a Python test need not; ``${NAME}`` of the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .policy_checks import Path as KeyPath
+from .policy_checks import Problem, dig
+from .policy_messages import describe, nearest
+
+_EXPANDED: tuple[KeyPath, ...] = (("target", "model"), ("target", "entry"))
+_EXPANDED_WORDS = "target.model and target.entry"
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def expand(raw: dict[str, Any], environ: Mapping[str, str], to_run: bool) -> list[Problem]:
+    """Put ``${NAME}`` of the allowed keys in place; refuse it elsewhere."""
+    problems: list[Problem] = []
+    for path, text in list(_strings(raw, ())):
+        if "${" not in text:
+            continue
+        if path not in _EXPANDED:
+            problems.append(
+                Problem(path, f"${{NAME}} may stand only in {_EXPANDED_WORDS}: write it out")
+            )
+            continue
+        names = _VARIABLE.findall(text)
+        wrong = [n for n in names if not _VARIABLE_NAME.match(n)]
+        if wrong or text.count("${") != len(names):
+            problems.append(
+                Problem(path, "valid: ${NAME} of letters, digits and _, without a default value")
+            )
+            continue
+        unset = [n for n in names if not environ.get(n)]
+        if unset and to_run:
+            problems.append(
+                Problem(path, f"the environment variable {unset[0]} is not set (or empty): set it")
+            )
+        elif not unset:
+            raw["target"][path[-1]] = _VARIABLE.sub(lambda m: environ[m[1]], text)
+    return problems
+
+
+def _strings(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for k, v in value.items():
+            yield from _strings(v, (*path, k))
+    elif isinstance(value, list):
+        for i, v in enumerate(value):
+            yield from _strings(v, (*path, i))
+
+
+def file_problems(raw: Mapping[str, Any], base: Path, to_run: bool) -> Iterator[Problem]:
+    """What a file must have and a Python test need not."""
+    buckets = raw.get("buckets")
+    for i, b in enumerate(buckets if isinstance(buckets, list) else ()):
+        if not isinstance(b, Mapping):
+            continue
+        if "prompt_min" in b:
+            yield Problem(
+                ("buckets", i, "prompt_min"),
+                "not a key of the file: a bucket starts where the one before ends. Remove it",
+            )
+        if b.get("ttft_ms") is None:
+            yield Problem(
+                ("buckets", i, "ttft_ms"), "missing: rule 1 asks for a TTFT limit in every bucket"
+            )
+    if dig(raw, "itl", "p95_ms", default=0) is None:
+        yield Problem(
+            ("itl", "p95_ms"),
+            "null would switch rule 2 off; valid: a number of milliseconds greater than 0",
+        )
+    if dig(raw, "tgs", "concurrency") == []:
+        yield Problem(("tgs", "concurrency"), "an empty list would switch rule 3 off: write [1]")
+    if to_run:
+        yield from _run_problems(raw, base)
+
+
+def _run_problems(raw: Mapping[str, Any], base: Path) -> Iterator[Problem]:
+    """What only a run needs: a named target and the prompt files."""
+    target = raw.get("target")
+    if target is None:
+        yield Problem(
+            ("target",),
+            "missing: say what is gated, such as "
+            "target: {kind: transformers, model: smollm2-135m-instruct}",
+        )
+    elif (
+        dig(target, "kind", default="transformers") == "transformers"
+        and dig(target, "model") is None
+    ):
+        yield Problem(("target", "model"), "missing: the model to gate must be named")
+    prompts = dig(raw, "workload", "prompts", default="builtin")
+    files = {"": prompts} if isinstance(prompts, str) else prompts
+    for name, file in files.items() if isinstance(files, Mapping) else ():
+        if not isinstance(file, str) or file in ("builtin", "synthetic") or (base / file).is_file():
+            continue
+        path: KeyPath = ("workload", "prompts", name) if name else ("workload", "prompts")
+        guess = " Did you mean builtin?" if nearest(file, ["builtin"]) and not name else ""
+        yield Problem(path, f"there is no file {describe(file)} in the folder {base}.{guess}")
