@@ -38,7 +38,7 @@ _ASCII_TABLE = str.maketrans(_ASCII_MARKS)
 
 _MD_SPECIAL = re.compile(r"[\\`*{}\[\]()|~$^]")
 _MD_UNDERSCORE = re.compile(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
-_MD_LINE_START = re.compile(r"^(\s*)([#+=!:-]|\d+(?=[.)]))")
+_MD_LINE_START = re.compile(r"^(\s*)([#+=-]|\d+(?=[.)](?:\s|$)))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
@@ -119,4 +119,5 @@ def markdown(text: object, longest: int = LONGEST) -> str:
 
 def _escape_start(match: re.Match[str]) -> str:
     space, mark = match.groups()
-    return f"{space}{mark}&#8203;" if mark.isdigit() else f"{space}\\{mark}"
+    # A number is escaped at the sign after it: "1\\." starts no list.
+    return f"{space}{mark}\\" if mark.isdigit() else f"{space}\\{mark}"

@@ -1,0 +1,164 @@
+"""The failure block and its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from report_samples import HOSTILE, itl, passed, tgs, ttft, undecided
+
+from pytest_llmsla.finding import Evidence
+from pytest_llmsla.reports import numbers
+from pytest_llmsla.reports.text import failure_block
+
+
+def test_the_published_example() -> None:
+    """A failure reads as the contract shows it."""
+    assert failure_block(ttft(reason="")).splitlines() == [
+        "ttft p95, bucket short (1–128 tokens; measured 31/97/128): FAIL after 5 requests (5 over)",
+        "  P95 ≥ 381.0 ms (99 %), limit 300 ms      "
+        "observed 412.6 ms, prefill 88 % · sample 6 % · tokenise 4 %",
+        "  start: request accepted in-process      sla.yaml:5 buckets.short.ttft_ms",
+        "  likely: prefill dominates and grows with prompt length → shorten prompts",
+    ]
+
+
+def test_inconclusive_says_how_far_it_got_and_what_to_do() -> None:
+    """An undecided block carries the operating characteristic and the next step."""
+    text = " ".join(failure_block(undecided()).split())
+    assert "no upper bound yet: 30 of at least 69 requests" in text
+    for part in ("1 % ends as PASS in 96 %", "2 % in 66 %", "3 % in 30 %", "10 % ends as FAIL"):
+        assert part in text
+    assert "62 %, 15 % in 99.7 %" in text
+    assert "evidence.max_requests" in text
+    assert "do not rerun until green" in text
+
+
+def test_too_few_calls_in_a_test_name_sla_run_and_observed() -> None:
+    """A handful of timed calls under a preset is told what to use instead."""
+    text = failure_block(undecided(id="test_a.py::test_b/short/ttft_p95", units=1, requests=1))
+    assert "sla_run()" in text
+    assert "evidence='observed'" in text
+
+
+def test_observed_findings_are_never_release_evidence() -> None:
+    """A single look says so in its first line, whatever its verdict."""
+    look = Evidence("observed", None, None, None, None, None, None, None)
+    for verdict in ("pass", "fail", "inconclusive"):
+        found = undecided(evidence=look, requests=1, units=1, samples=1, verdict=verdict)
+        assert "[observed, n=1: not release evidence]" in failure_block(found).splitlines()[0]
+
+
+def test_rule_two_asks_for_a_plan_and_says_how_to_give_it() -> None:
+    """An ITL over its limit names the four parts of a plan and both ways to hand it in."""
+    text = " ".join(failure_block(itl()).split())
+    for part in ("cause, measures, owner and expires", "itl.kv_plan", "kv_plan='plan.md'"):
+        assert part in text
+    assert "KV-cache plan" not in failure_block(ttft())
+    assert "expires" in failure_block(itl(verdict="conditional", reason="plan kv.md"))
+
+
+@pytest.mark.parametrize("missing", ["memory", "sampling", "concurrency", "prompt_lengths"])
+def test_rule_three_says_how_to_document_what_is_missing(missing: str) -> None:
+    """An undocumented TGS names exactly the missing condition and how to record it."""
+    text = " ".join(failure_block(tgs(reason=f"undocumented: {missing}")).split())
+    assert f"next: {missing}" in text
+    assert text.count("next:") == 1
+
+
+def test_pooled_reruns_show_every_attempt() -> None:
+    """A rerun never hides its first attempt."""
+    found = itl(
+        attempts=(
+            {"attempt": 1, "requests": 20, "observed": 80.0},
+            {"attempt": 2, "requests": 20, "observed": 45.0},
+        )
+    )
+    assert (
+        "attempts pooled: 1: 20 requests, observed 80.0 ms · 2: 20 requests, observed 45.0 ms"
+        in failure_block(found)
+    )
+
+
+def test_blocks_of_concurrent_requests_are_called_blocks() -> None:
+    """Under concurrency the unit is a block, and the block says so."""
+    found = passed(requests=276, units=69, samples=276, decided_at=69)
+    assert "after 69 blocks" in failure_block(found)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_foreign_text_stays_inert(text: str) -> None:
+    """No control character of a name, reason or source reaches the terminal."""
+    found = ttft(id=text, bucket=text, reason=text, source=text, notes=(text,), diagnosis=(text,))
+    block = failure_block(found)
+    block.encode("utf-8")
+    assert not any(ch < " " or "\x7f" <= ch <= "\x9f" for ch in block.replace("\n", ""))
+    assert "\u202e" not in block
+    assert len(block.splitlines()) == len(failure_block(replace(found, reason="x")).splitlines())
+
+
+def test_ascii_where_the_terminal_cannot_show_more() -> None:
+    """unicode=False leaves ASCII only and keeps the verdict line."""
+    text = failure_block(ttft(bucket="短"), unicode=False)
+    assert text.isascii()
+    assert ">= 381.0 ms" in text
+    assert "\\u77ed" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "text"),
+    [
+        (412.6, 300, "412.6 ms"),
+        (300.04, 300, "300.04 ms"),
+        (299.97, 300, "299.97 ms"),
+        (300.0, 300, "300.0 ms"),
+        (299.999999, 300, "299.999999 ms"),
+        (0.0004, 300, "0.0004 ms"),
+        (None, 300, "–"),
+    ],
+)
+def test_a_figure_never_reads_on_the_wrong_side_of_its_limit(
+    value: float | None, limit: float, text: str
+) -> None:
+    """Rounding adds digits until the text compares with the limit as the value does."""
+    assert numbers.measured(value, "ms", against=limit) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0, "0 %"),
+        (1, "100 %"),
+        (0.88, "88 %"),
+        (0.9996, "99.96 %"),
+        (0.004, "0.4 %"),
+        (0.5, "50 %"),
+    ],
+)
+def test_shares_reach_0_and_100_only_when_they_are_that(share: float, text: str) -> None:
+    """0.4 % of failures is never shown as none."""
+    assert numbers.percent(share) == text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_none_is_refused(value: float) -> None:
+    """A report writes no NaN and no infinity as if it were a figure."""
+    for write in (numbers.plain, numbers.percent, lambda v: numbers.measured(v, "ms")):
+        with pytest.raises(ValueError, match="finite"):
+            write(value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (42.4, "42 s"),
+        (360, "6 min"),
+        (4800, "1 h 20 min"),
+        (7200, "2 h"),
+        (0.25, "0.25 s"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    """Durations are written as people say them."""
+    assert numbers.duration(seconds) == text
