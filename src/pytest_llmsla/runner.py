@@ -272,6 +272,12 @@ class Runner:
                 self._sink.problem(None, asker.hung)
             return t
 
+    def warm_once(self, plan: BucketPlan, timeouts: Timeouts) -> None:
+        """One warm-up request, outside any loop; a failure is on record like any other."""
+        with Asker(self._target, timeouts) as asker:
+            self._ask(asker, plan, next(plan.warmup_prompts), warmup=True, unit=0)
+            self._target.reset_peaks()
+
     def _warm_up(self, asker: Asker, plan: BucketPlan, deadline: float) -> bool:
         """Warm one bucket's shape; False when the bucket cannot be measured."""
         self._sink.phase(plan.bucket, "warm-up")

@@ -167,7 +167,7 @@ class TgsJudge:
         if not self._ok:
             reason, times = self._failed.most_common(1)[0]
             return "error", f"no tokens generated: {reason} ({times} of {self._n} requests)"
-        wrong = [reason for t in self._ok if (reason := miscounted(t))]
+        wrong = [why for t in self._ok if (why := miscounted(t))]
         if wrong:
             return "error", f"{wrong[0]} ({len(wrong)} of {len(self._ok)} requests)"
         missing = undocumented(entry["conditions"])
@@ -273,7 +273,8 @@ def _memory(resources: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     why = reasons(resources)
     missing = {f"{name}_reason": why[name] for name in FIGURES if name in why}
-    last = next((line["memory"] for line in reversed(resources) if line.get("memory")), {})
+    read = [line["memory"] for line in resources if line.get("memory")]
+    last: Mapping[str, Any] = read[-1] if read else {}
     device = str(last.get("device", ""))
     if device.startswith("cuda") and not known.keys() & {
         "allocated_peak_gib",

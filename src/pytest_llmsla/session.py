@@ -1,0 +1,589 @@
+"""One run: its folder, its log, its loaded targets and its gates. Wires the runner to the judge."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import judging, targets
+from .errors import LlmslaError, TargetError, UsageError
+from .finding import Finding, Limit
+from .log import SCHEMA, RunWriter, read_run, utc_now
+from .policy import LoadedPolicy, Policy
+from .probes import host
+from .reports import folder
+from .rules.base import OBSERVED_REQUESTS
+from .runner import BucketPlan, Runner, RunPlan, Timeouts, say
+from .targets.base import Target
+from .timeline import Timeline
+from .verdict import PEAK, Gatekeeper, limits_of
+from .workload import Prompt, PromptFactory, top_quarter
+
+PEAK_PROMPT_TOKENS = 64
+"""Longest prompt of a peak-TGS request: short, as the rule's source has it."""
+PEAK_REQUESTS = 3
+_OVERRIDES = ("max_new_tokens", "sampling", "system")
+
+
+class Progress(Protocol):
+    """Told what happens; must not raise."""
+
+    def say(self, text: str) -> None:
+        """Something that takes time begins."""
+
+    def phase(self, gate: str | None, bucket: str, name: str) -> None:
+        """``warm-up``, ``measure`` or ``done`` of a bucket."""
+
+    def request(
+        self, gate: str | None, bucket: str, *, warmup: bool, state: Mapping[str, Any]
+    ) -> None:
+        """A request ended. ``state``: requests, budget, running (ms by limit), open (limit ids)."""
+
+
+class Silent:
+    """A progress that says nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def phase(self, gate: str | None, bucket: str, name: str) -> None:
+        """Nothing."""
+
+    def request(
+        self, gate: str | None, bucket: str, *, warmup: bool, state: Mapping[str, Any]
+    ) -> None:
+        """Nothing."""
+
+
+def new_run_dir(report_dir: Path) -> Path:
+    """Make ``report_dir/runs/<UTC>``; a second run in the same second gets a suffix."""
+    runs = report_dir / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    stem = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    for n in range(1000):
+        path = runs / (stem if n == 0 else f"{stem}-{n:03d}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise TargetError(f"{runs}: no free folder name for this run.")
+
+
+class Session:
+    """Everything one process measures. Writes timelines.jsonl; :func:`finish` makes the report.
+
+    Args:
+        report_dir: folder of all runs (``--sla-report``).
+        release: the policy of the sla.yaml that is gated, None when only tests are.
+        run_dir: an existing folder to write into instead of a new one.
+        keep_text: store prompt and answer texts, whatever the policy says.
+    """
+
+    def __init__(
+        self,
+        report_dir: Path,
+        *,
+        release: LoadedPolicy | None = None,
+        progress: Progress | None = None,
+        run_dir: Path | None = None,
+        keep_text: bool | None = None,
+        signoff: bool = False,
+    ) -> None:
+        self.progress: Progress = progress or Silent()
+        self.release = release
+        self.signoff = signoff
+        self._report_dir = report_dir
+        self._run_dir = run_dir
+        keep = release.policy.report.keep_text if release is not None else False
+        self._keep_text = keep if keep_text is None else keep_text
+        self._writer: RunWriter | None = None
+        self._gates: dict[str | None, Gate] = {}
+        self._targets: dict[str, Target | LlmslaError] = {}
+        self._factories: dict[str, PromptFactory] = {}
+        self._clock_of: Target | None = None
+        self._ids = 0
+
+    @property
+    def run_dir(self) -> Path:
+        """The folder of this run, made on first use."""
+        if self._run_dir is None:
+            self._run_dir = new_run_dir(self._report_dir)
+        return self._run_dir
+
+    @property
+    def writer(self) -> RunWriter:
+        """The log, opened with its ``run`` line on first use."""
+        if self._writer is None:
+            self._writer = RunWriter(
+                self.run_dir / folder.TIMELINES_NAME, keep_text=self._keep_text
+            )
+            self._writer.line(self._run_line())
+        return self._writer
+
+    def _run_line(self) -> dict[str, Any]:
+        from . import __version__
+
+        line: dict[str, Any] = {
+            "type": "run",
+            "schema": SCHEMA,
+            "version": __version__,
+            "started": utc_now(),
+            "signoff": self.signoff,
+            "host": host.facts(),
+            "pid": os.getpid(),
+        }
+        if self.release is not None:
+            line.update(_recorded(self.release, None))
+        return line
+
+    def gate(self, key: str | None, loaded: LoadedPolicy) -> Gate:
+        """The gate ``key`` (None: the sla.yaml's), declared on first use."""
+        if key not in self._gates:
+            if key is not None:
+                self.writer.line({"type": "gate", "gate": key, **_recorded(loaded, key)})
+            self._gates[key] = Gate(self, key, loaded)
+        return self._gates[key]
+
+    def target_of(self, loaded: LoadedPolicy, gate: str | None = None) -> Target:
+        """The loaded target of a policy, one per target mapping and process.
+
+        Raises:
+            UsageError, TargetError: it cannot be loaded; every later call raises the same.
+        """
+        spec = loaded.policy.target.model_dump(mode="json")
+        key = json.dumps(spec, sort_keys=True)
+        found = self._targets.get(key)
+        if found is None:
+            self.progress.say(f"loading {spec.get('model') or spec.get('entry') or spec['kind']} …")
+            try:
+                found = targets.load(spec, say=self.progress.say)
+            except LlmslaError as e:
+                found = e
+            except Exception as e:  # a loader may raise anything; every limit must hear of it
+                found = TargetError(f"loading the target raised {say(e)}")
+            self._targets[key] = found
+        if isinstance(found, LlmslaError):
+            raise found
+        return found
+
+    def describe(self, target: Target, gate: str | None, factory: PromptFactory) -> None:
+        """Write the ``target`` line of a gate."""
+        facts = dict(target.describe())
+        self.writer.line(
+            {
+                "type": "target",
+                "gate": gate,
+                "kind": target.kind,
+                "start_point": target.start_point,
+                "template_tokens": int(facts.get("template_overhead") or 0),
+                **facts,
+                "prompt_notes": list(factory.notes),
+            }
+        )
+
+    def use_clock(self, target: Target) -> None:
+        """Open a clock segment when another target's clock was in use."""
+        if self._clock_of is not target:
+            self.writer.segment(target.clock(), kind=target.kind)
+            self._clock_of = target
+
+    def factory(self, loaded: LoadedPolicy, target: Target) -> PromptFactory:
+        """One factory per target and prompt source, so that no prompt repeats in a run."""
+        work = loaded.policy.workload
+        prompts = work.prompts
+        key = json.dumps(
+            [loaded.policy.target.model_dump(mode="json"), prompts, work.system_prompt, work.seed],
+            sort_keys=True,
+        )
+        if key not in self._factories:
+            self._factories[key] = PromptFactory(
+                target.count,
+                target.encode,
+                seed=work.seed,
+                source=prompts,
+                system=work.system_prompt,
+                warm_cache=work.warm_cache,
+                base=loaded.base,
+            )
+        return self._factories[key]
+
+    def next_id(self) -> str:
+        """A request id, unique in this run."""
+        self._ids += 1
+        return f"r{self._ids:06d}"
+
+    def record_tgs(self, key: str, value: float, conditions: Mapping[str, Any]) -> None:
+        """Put a TGS figure measured elsewhere on the record, with its conditions as given."""
+        self.writer.line({"type": "tgs", "id": f"{key}/tgs", "value": value, **conditions})
+
+    def problem(self, gate: str | None, bucket: str | None, reason: str) -> None:
+        """Write why something could not be measured."""
+        self.writer.line({"type": "problem", "gate": gate, "bucket": bucket, "reason": reason})
+
+    def close(self, reason: str = "ended") -> None:
+        """Write the ``end`` line, close the log and the targets. Idempotent."""
+        if self._writer is not None:
+            self._writer.line({"type": "end", "reason": reason, "utc": utc_now()})
+            self._writer.close()
+            self._writer = None
+        for target in self._targets.values():
+            if not isinstance(target, LlmslaError):
+                target.close()
+        self._targets.clear()
+
+
+def _recorded(loaded: LoadedPolicy, key: str | None) -> dict[str, Any]:
+    policy = loaded.policy
+    return {
+        "service": policy.service,
+        "policy": policy.model_dump(mode="json"),
+        "policy_path": None if loaded.path is None else str(loaded.path),
+        "policy_base": str(loaded.base.absolute()),
+        "policy_sha256": loaded.sha256,
+        "target": {"kind": policy.target.kind, "model": getattr(policy.target, "model", None)},
+        "sources": {limit.id: limit.source for limit in limits_of(loaded, key)},
+        "evidence": {
+            "alpha_pass": policy.alpha_pass,
+            "alpha_fail": policy.alpha_fail,
+            "M": {"ttft": 1, "itl": max(policy.workload.max_new_tokens - 1, 1)},
+            "seed": policy.workload.seed,
+        },
+    }
+
+
+class Gate:
+    """One gate: a sla.yaml's, or one test's own."""
+
+    def __init__(self, session: Session, key: str | None, loaded: LoadedPolicy) -> None:
+        self.session = session
+        self.key = key
+        self.loaded = loaded
+        self.limits: tuple[Limit, ...] = limits_of(loaded, key)
+        self.timelines: list[Timeline] = []
+        self._keeper = self._new_keeper()
+        self._attempt_keeper = self._keeper
+        self._attempt = 1
+        self._measured: set[str] = set()
+        self._target: Target | None = None
+        self._warm = False
+
+    def _new_keeper(self) -> Gatekeeper:
+        return Gatekeeper(self.loaded, gate=self.key, kv_plan=judging.kv_plan_state(self.loaded))
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of this gate."""
+        return self.loaded.policy
+
+    def begin_attempt(self, number: int) -> None:
+        """A rerun plugin starts attempt ``number`` (from 1): it measures anew, judged pooled."""
+        if number > 1:
+            self._attempt = number
+            self._attempt_keeper = self._new_keeper()
+            self._warm = False
+
+    def measure(self, buckets: Collection[str] | None = None) -> None:
+        """Measure the buckets (default all) that were not yet, interleaved, until decided.
+
+        What cannot be measured becomes a problem on record and ``error`` findings; nothing is
+        raised for it.
+        """
+        wanted = [
+            b.name
+            for b in self.policy.buckets
+            if (buckets is None or b.name in buckets) and b.name not in self._measured
+        ]
+        if not wanted:
+            return
+        self._measured.update(wanted)
+        self._measure(wanted, {})
+        for name in wanted:
+            self.session.progress.phase(self.key, name, "done")
+
+    def run(self, **overrides: Any) -> list[Timeline]:
+        """Measure until every limit is decided; this attempt's measured requests.
+
+        Raises:
+            UsageError: an override that is not known, or more tokens than the policy judges.
+            TargetError: the model cannot be loaded.
+        """
+        self._check(overrides)
+        self._ready()
+        self._measure([b.name for b in self.policy.buckets], overrides)
+        return [t for t in self.timelines if t.attempt == self._attempt and not t.warmup]
+
+    def ask(self, prompt: str, **overrides: Any) -> Timeline:
+        """One measured request with ``prompt``; the first call warms up before it.
+
+        Raises:
+            UsageError: an override that is not known, or a prompt that is not text.
+            TargetError: the model cannot be loaded.
+        """
+        self._check(overrides)
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise UsageError(f"the prompt is {prompt!r:.80}; valid: text that is not empty.")
+        target = self._ready()
+        bucket = self.policy.buckets[0].name
+        system = overrides.get("system", self.policy.workload.system_prompt)
+        asked = Prompt(prompt, system, target.count(prompt, system), bucket)
+        plan = self._plan(bucket, overrides)
+        runner = self._runner(target)
+        if not self._warm:
+            self._warm = True
+            warm = replace(plan, warmup_max=1)
+            runner.warm_once(warm, self._timeouts())
+        return runner.ask_once(plan, asked, self._timeouts())
+
+    def prompts(self) -> Iterator[Prompt]:
+        """Fresh prompts of the gate's first bucket, without end.
+
+        Raises:
+            UsageError, TargetError: the model cannot be loaded, or no prompt fits.
+        """
+        target = self._ready()
+        b = self.policy.buckets[0]
+        return self.session.factory(self.loaded, target).stream(b.name, b.prompt_min, b.longest)
+
+    @property
+    def target(self) -> Target:
+        """The loaded target."""
+        return self._ready()
+
+    def findings(self) -> list[Finding]:
+        """All findings on the requests so far, every attempt pooled."""
+        return self._keeper.findings()
+
+    def finding(self, limit_id: str) -> Finding | None:
+        """One finding by limit id; None when nothing of it was measured."""
+        return self._keeper.finding(limit_id)
+
+    def _ready(self) -> Target:
+        """Load the target and describe it, once per gate."""
+        target = self.session.target_of(self.loaded, self.key)
+        if self._target is None:
+            self._target = target
+            factory = self.session.factory(self.loaded, target)
+            self.session.describe(target, self.key, factory)
+            for keeper in {id(k): k for k in (self._keeper, self._attempt_keeper)}.values():
+                keeper.facts(
+                    {
+                        "start_point": target.start_point,
+                        "template_tokens": target.describe().get("template_overhead") or 0,
+                    }
+                )
+        self.session.use_clock(target)
+        return target
+
+    def _measure(self, names: list[str], overrides: Mapping[str, Any]) -> None:
+        try:
+            target = self._ready()
+        except LlmslaError as e:
+            if self.key is not None:
+                raise
+            self._stop(None, str(e))
+            return
+        plans = []
+        for name in names:
+            try:
+                self._check_fits(target, name)
+                plans.append(self._plan(name, overrides))
+            except LlmslaError as e:
+                self._stop(name, str(e))
+        plan = RunPlan(plans, self.policy.evidence.max_seconds, self._timeouts())
+        ended = self._runner(target).run(plan, self._attempt_keeper.undecided)
+        self._keeper.end(ended)
+        if ended != "problem" and self.key is None:
+            self._measure_peak(target)
+
+    def _measure_peak(self, target: Target) -> None:
+        """Peak TGS: a few short greedy requests, outside every bucket's evidence."""
+        b = self.policy.buckets[0]
+        hi = min(b.longest, PEAK_PROMPT_TOKENS)
+        try:
+            factory = self.session.factory(self.loaded, target)
+            stream = factory.stream(PEAK, 1, hi)
+            first = next(stream)
+        except LlmslaError:
+            return  # no prompt that short can be made: the report then has no peak figure
+        left = iter([first, *(next(stream) for _ in range(PEAK_REQUESTS))])
+        work = self.policy.workload
+        plan = BucketPlan(
+            bucket=PEAK,
+            prompts=left,
+            warmup_prompts=left,
+            max_new_tokens=work.max_new_tokens,
+            sampling={"greedy": True},
+            force_length=work.force_length,
+            max_requests=PEAK_REQUESTS,
+            warmup_max=1,
+            gate=self.key,
+            purpose=PEAK,
+        )
+        self._runner(target).run(
+            RunPlan([plan], self.policy.evidence.max_seconds, self._timeouts()), lambda _: True
+        )
+
+    def _stop(self, bucket: str | None, reason: str) -> None:
+        self.session.problem(self.key, bucket, reason)
+        for keeper in {id(k): k for k in (self._keeper, self._attempt_keeper)}.values():
+            keeper.problem(bucket, reason)
+
+    def _check_fits(self, target: Target, name: str) -> None:
+        b, context = self.policy.bucket(name), target.max_context()
+        work = self.policy.workload
+        if context is not None and b.longest + work.max_new_tokens > context:
+            raise UsageError(
+                f"bucket {name} is measured to {b.longest} tokens and {work.max_new_tokens} are "
+                f"generated, but the model's context is {context}. Lower measured_to, prompt_max "
+                "or max_new_tokens."
+            )
+        needed = self._budget(name) + work.warmup.max_requests
+        self.session.factory(self.loaded, target).check(name, b.prompt_min, b.longest, needed)
+
+    def _budget(self, name: str) -> int:
+        if self.policy.alpha_pass is None:
+            return OBSERVED_REQUESTS
+        quantiles = [
+            limit.percentile / 100
+            for limit in self.limits
+            if limit.bucket == name and limit.percentile is not None
+        ]
+        return self.policy.max_requests(max(quantiles, default=0.95))
+
+    def _plan(self, name: str, overrides: Mapping[str, Any]) -> BucketPlan:
+        b, work = self.policy.bucket(name), self.policy.workload
+        factory = self.session.factory(self.loaded, self.target)
+        sampling = work.sampling.model_dump(mode="json", exclude_none=True)
+        sampling.update(overrides.get("sampling") or {})
+        prompts = factory.stream(name, b.prompt_min, b.longest)
+        # Warm-up keeps to the top of the range: one shape, so that its times can be compared.
+        warm = factory.stream(name, top_quarter(b.prompt_min, b.longest), b.longest)
+        if "system" in overrides:
+            system = overrides["system"]
+            prompts = (replace(p, system=system) for p in prompts)
+            warm = (replace(p, system=system) for p in warm)
+        return BucketPlan(
+            bucket=name,
+            prompts=prompts,
+            warmup_prompts=warm,
+            max_new_tokens=int(overrides.get("max_new_tokens", work.max_new_tokens)),
+            sampling=sampling,
+            force_length=work.force_length,
+            max_requests=self._budget(name),
+            warmup_max=work.warmup.max_requests,
+            gate=self.key,
+            attempt=self._attempt,
+            already=self._attempt_keeper.count(name),
+        )
+
+    def _timeouts(self) -> Timeouts:
+        t = self.policy.target.timeouts
+        return Timeouts(t.first_token_s, t.idle_s, t.total_s)
+
+    def _runner(self, target: Target) -> Runner:
+        return Runner(target, _Sink(self, target), self.session.next_id)
+
+    def _check(self, overrides: Mapping[str, Any]) -> None:
+        for name in overrides:
+            if name not in _OVERRIDES:
+                raise UsageError(f"{name!r} cannot be overridden; valid: {', '.join(_OVERRIDES)}.")
+        most, asked = self.policy.workload.max_new_tokens, overrides.get("max_new_tokens")
+        if asked is not None and not (
+            isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= most
+        ):
+            raise UsageError(
+                f"max_new_tokens is {asked!r}; valid: a whole number from 1 to {most}, the number "
+                "this gate's limits are judged for (set max_new_tokens in the mark or the policy)."
+            )
+
+    def take(self, t: Timeline) -> Timeline:
+        """A request ended: judge it (pooled and for this attempt), keep it, write it."""
+        judged = self._keeper.add(t)
+        if self._attempt_keeper is not self._keeper:
+            self._attempt_keeper.add(t)
+        self.timelines.append(judged)
+        self.session.writer.request(judged)
+        if judged.purpose is None:
+            self.session.progress.request(
+                self.key, t.bucket, warmup=t.warmup, state=self._state(t.bucket)
+            )
+        return judged
+
+    def _state(self, bucket: str) -> dict[str, Any]:
+        keeper = self._attempt_keeper
+        return {
+            "requests": keeper.count(bucket),
+            "budget": self._budget(bucket),
+            "running": keeper.running(bucket),
+            "open": keeper.open_limits(bucket),
+            "warmups": len(keeper.warmups(bucket)),
+        }
+
+    def remember(self, bucket: str, phase: str, memory: Mapping[str, Any], t_ns: int) -> None:
+        """Memory figures after a request."""
+        line = {
+            "type": "resources",
+            "t_ns": t_ns,
+            "gate": self.key,
+            "bucket": bucket,
+            "purpose": PEAK if bucket == PEAK else None,
+            "phase": phase,
+            "memory": dict(memory),
+        }
+        self._keeper.resources(line)
+        self.session.writer.line(line)
+
+
+class _Sink:
+    """The runner's records, on their way into log, judge and progress."""
+
+    def __init__(self, gate: Gate, target: Target) -> None:
+        self._gate = gate
+        self._target = target
+
+    def started(self, request: Mapping[str, Any]) -> None:
+        writer = self._gate.session.writer
+        writer.start({**request, "start_ns": request["start_ns"] - writer.origin_ns})
+
+    def finished(self, t: Timeline) -> Timeline:
+        return self._gate.take(t)
+
+    def resources(self, bucket: str, phase: str, memory: Mapping[str, Any]) -> None:
+        origin = self._gate.session.writer.origin_ns
+        self._gate.remember(bucket, phase, memory, self._target.clock() - origin)
+
+    def problem(self, bucket: str | None, reason: str) -> None:
+        self._gate._stop(bucket, reason)
+
+    def phase(self, bucket: str, name: str) -> None:
+        if bucket != PEAK:
+            self._gate.session.progress.phase(self._gate.key, bucket, name)
+
+
+def finish(
+    run_dir: Path,
+    outcomes: Mapping[str, judging.Outcome] | None = None,
+    *,
+    signoff: bool = False,
+    missing: Collection[tuple[str, str]] = (),
+    formats: tuple[str, ...] = ("json", "markdown"),
+) -> dict[str, Any]:
+    """Judge a run from its timelines.jsonl and write its reports; returns report.json's dict.
+
+    Raises:
+        UsageError: the log cannot be read.
+        OSError: a report cannot be written.
+    """
+    log = read_run(run_dir / folder.TIMELINES_NAME)
+    report = judging.build_report(
+        log, judging.judge_log(log), outcomes, signoff=signoff, missing=missing
+    )
+    report["history"] = folder.history(run_dir)
+    folder.write_reports(report, run_dir, formats=formats)
+    return report
