@@ -37,7 +37,7 @@ def explain(finding: Finding, timelines: Sequence[Timeline]) -> tuple[str, ...]:
         return ()
     mine = series.evidence_of(finding, timelines)
     ok = [t for t in mine if t.ok and t.ttft_ms is not None]
-    lines = [_stages(finding, ok), _flat(finding, ok), _cold(ok), _drift(ok), _failures(mine)]
+    lines = [_stages(finding, ok), _flat(finding, ok), _cold(ok), _drift(ok)]
     return tuple(line for line in lines if line)
 
 
@@ -47,6 +47,11 @@ def _stages(finding: Finding, ok: Sequence[Timeline]) -> str | None:
     stage, share = max(finding.stages.items(), key=lambda kv: kv[1])
     if share < NOTABLE:
         return None
+    if stage == "other":
+        return (
+            f"{share:.0%} of TTFT passes outside every known stage → other work in the process, "
+            "kernel launches, waiting for the device"
+        )
     growth = _growth(ok) if stage == "prefill" else None
     verb = "dominates" if share >= DOMINATES else "is the largest part"
     text = f"{stage} {verb} ({share:.0%} of TTFT)"
@@ -121,10 +126,3 @@ def _cold(ok: Sequence[Timeline]) -> str | None:
 
 def _drift(ok: Sequence[Timeline]) -> str | None:
     return series.drift("TTFT", [t.ttft_ms for t in ok if t.ttft_ms is not None])
-
-
-def _failures(mine: Sequence[Timeline]) -> str | None:
-    failed = sum(not t.ok for t in mine)
-    if not failed:
-        return None
-    return f"{failed} of {len(mine)} requests failed and count as over the limit → see error_rate"

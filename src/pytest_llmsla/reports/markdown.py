@@ -81,12 +81,14 @@ def _rules(report: summary.ReportDict) -> list[str]:
 
 def _row(f: phrases.FindingDict) -> str:
     mark = f" ({md(phrases.observed_mark(f))})" if phrases.is_observed(f) else ""
+    if phrases.is_conditional_pass(f):
+        mark = " (by KV-cache plan)"
     cells = (
         md(f["id"]),
         md(f.get("bucket") or numbers.NOTHING),
         md(phrases.limit(f)),
         md(phrases.observed(f)),
-        md(phrases.bound(f)),
+        md(phrases.bound(f) or numbers.NOTHING),
         str(f["requests"]),
         f"{md(phrases.verdict(f))}{mark}",
     )
@@ -137,6 +139,7 @@ def _figures(f: phrases.FindingDict) -> list[str]:
     parts: list[tuple[str, Callable[[phrases.FindingDict], str]]] = [
         ("percentiles (nearest rank)", phrases.percentiles),
         ("bound", phrases.bound),
+        ("why", phrases.reason),
         ("share of TTFT", phrases.stages),
         ("attempts pooled", phrases.attempts),
     ]

@@ -7,7 +7,7 @@ import math
 NOTHING = "–"
 """Stands for a number that does not exist. Never 0."""
 
-_PLACES = {"ms": 1, "s": 1, "tok/s": 1, "GiB": 2, "MiB": 1, "min": 1}
+_PLACES = {"ms": 1, "s": 1, "tokens/s": 1, "GiB": 2, "MiB": 1, "min": 1}
 _MOST_PLACES = 9
 
 

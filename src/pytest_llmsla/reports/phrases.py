@@ -26,17 +26,11 @@ OPERATING_CHARACTERISTIC = (
 
 RERUN_WARNING = "do not rerun until green: every rerun adds another chance of a false PASS"
 
+_FIGURES_AGAIN = re.compile(
+    r"decided after \d+ (?:requests|windows)(?:; \d+ of \d+ samples over the limit)?"
+)
+_LONGEST_REASON = 2000
 _UNDOCUMENTED = re.compile(r"undocumented:\s*([a-z_]+(?:\s*,\s*[a-z_]+)*)")
-_CONDITION_HELP = {
-    "memory": "memory is read by an in-process target; elsewhere pass memory={'rss_peak': GiB} "
-    "to record_tgs, with the figure's name and source",
-    "prompt_lengths": "prompt_lengths needs token counts: a target with a tokenizer, or "
-    "record_tgs(..., prompt_lengths=[...])",
-    "sampling": "sampling: write workload.sampling in sla.yaml, or pass sampling={...} "
-    "to record_tgs",
-    "concurrency": "concurrency: write tgs.concurrency in sla.yaml, or pass concurrency=n "
-    "to record_tgs",
-}
 
 
 def verdict(f: FindingDict) -> str:
@@ -88,22 +82,30 @@ def observed_mark(f: FindingDict) -> str:
 
 def decision(f: FindingDict) -> str:
     """``after 5 requests (5 over)``: when the verdict fell, and what stood over the limit."""
-    in_blocks = f["units"] != f["requests"]
-    noun = "block" if in_blocks else "request"
-    if f.get("decided_at") is None:
-        text = f"after {numbers.counted(f['requests'], 'request')}"
-        rest = ""
-    else:
-        text = f"after {numbers.counted(f['decided_at'], noun)}"
-        rest = f"; {f['requests']} on record" if f["decided_at"] != f["requests"] else ""
-    inside = f"{over(f)}{rest}".removeprefix("; ")
-    return f"{text} ({inside})" if inside else text
+    at, unit, made = f.get("decided_at"), _unit(f), f["units"]
+    if at is None:
+        at, unit, made = f["requests"], "request", f["requests"]
+    inside = [over(f)] if over(f) else []
+    if at != made:
+        inside.append(f"{made} on record")
+    return f"after {numbers.counted(at, unit)}" + (f" ({'; '.join(inside)})" if inside else "")
+
+
+def _unit(f: FindingDict) -> str:
+    """What the test counts: windows of a rate, blocks under concurrency, else requests."""
+    if f["rule"] == "tgs":
+        return "window"
+    return "request" if f["units"] == f["requests"] else "block"
 
 
 def over(f: FindingDict) -> str:
     """``5 over`` when samples are requests, else ``312 of 4032 samples over``; empty for none."""
-    if not f["samples"]:
+    if f["rule"] == "error":
+        return f"{f['exceeded']} failed"
+    if f["rule"] == "memory" or not f["samples"] or f.get("limit") is None:
         return ""
+    if f["rule"] == "tgs":
+        return f"{f['exceeded']} of {numbers.counted(f['samples'], 'window')} under"
     if f["samples"] == f["requests"]:
         return f"{f['exceeded']} over"
     return f"{f['exceeded']} of {numbers.counted(f['samples'], 'sample')} over"
@@ -124,28 +126,47 @@ def limit(f: FindingDict) -> str:
     return numbers.limit(f.get("limit"), f["unit"])
 
 
-def bound(f: FindingDict) -> str:
-    """The bound that carries the verdict: ``P95 ≥ 381.0 ms (99 %)``.
+def is_floor(f: FindingDict) -> bool:
+    """True for limits that may not be undercut: a rate of tokens."""
+    return bool(f["rule"] == "tgs")
 
-    FAIL shows the lower bound, PASS the upper, others what there is; with no bound it says how
-    many requests the first one needs.
+
+def requirement(f: FindingDict) -> str:
+    """``ttft p95 ≤ 300 ms``, ``tgs ≥ 60 tokens/s``, ``tgs documented``."""
+    if f.get("limit") is None:
+        return f"{f['metric']} documented" if is_floor(f) else name(f)
+    return f"{name(f)} {'≥' if is_floor(f) else '≤'} {limit(f)}"
+
+
+def bound(f: FindingDict) -> str:
+    """The bound that carries the verdict: ``P95 ≥ 381.0 ms (99 %)``; empty without a test.
+
+    With no bound yet it says how many requests the first one needs.
     """
-    lower, upper = _side(f, "lower", "≥"), _side(f, "upper", "≤")
-    if f["verdict"] == "fail":
-        return lower or "no lower bound"
-    if f["verdict"] == "pass":
-        return upper or "no upper bound"
-    return " and ".join(x for x in (lower, upper) if x) or _no_bound_yet(f)
+    if f.get("percentile") is None:
+        return ""
+    sides = [x for x in (_side(f, "lower", "≥"), _side(f, "upper", "≤")) if x]
+    telling = sides
+    if f["verdict"] in ("pass", "fail") and not is_conditional_pass(f):
+        wanted = "≤" if (f["verdict"] == "pass") != is_floor(f) else "≥"
+        telling = [x for x in sides if wanted in x] or sides
+    return " and ".join(telling) or _no_bound_yet(f)
+
+
+def is_conditional_pass(f: FindingDict) -> bool:
+    """True when a KV-cache plan, and not the measurement, made this a PASS."""
+    return f["verdict"] == "pass" and "conditional_passes" in str(f.get("reason", ""))
 
 
 def _side(f: FindingDict, key: str, sign: str) -> str:
     value = f.get(key)
     if value is None:
         return ""
+    # The side that a limit may not cross is proven by a PASS, the other by a FAIL.
+    proves_pass = (key == "upper") != is_floor(f)
     evidence = f.get("evidence") or {}
-    alpha = evidence.get("alpha_fail" if key == "lower" else "alpha_pass")
-    sure = numbers.confidence_of(alpha)
-    if key == "upper" and sure:
+    sure = numbers.confidence_of(evidence.get("alpha_pass" if proves_pass else "alpha_fail"))
+    if proves_pass and sure:
         sure = f"{sure}, anytime"
     figure = numbers.measured(value, f["unit"], against=f.get("limit"))
     return f"{quantity(f)} {sign} {figure}" + (f" ({sure})" if sure else "")
@@ -157,9 +178,9 @@ def _no_bound_yet(f: FindingDict) -> str:
     least = (f.get("evidence") or {}).get("min_units")
     if least is None:
         return "no bound"
-    if f["units"] != f["requests"]:
-        return f"no upper bound yet: {f['units']} of at least {numbers.counted(least, 'block')}"
-    return f"no upper bound yet: {f['units']} of at least {numbers.counted(least, 'request')}"
+    if f["units"] >= least:
+        return "no bound"
+    return f"no bound yet: {f['units']} of at least {numbers.counted(least, _unit(f))}"
 
 
 def percentiles(f: FindingDict) -> str:
@@ -185,6 +206,14 @@ def stages(f: FindingDict) -> str:
     return " · ".join(f"{shortened(k)} {numbers.percent(v)}" for k, v in shares[:5])
 
 
+def reason(f: FindingDict) -> str:
+    """The finding's reason; empty where the figures beside it already say all of it."""
+    text = str(f.get("reason") or "")
+    if text == observed_mark(f) or _FIGURES_AGAIN.fullmatch(text):
+        return ""
+    return shortened(text, _LONGEST_REASON)
+
+
 def undocumented(f: FindingDict) -> tuple[str, ...]:
     """The TGS conditions that nobody recorded, as the reason names them."""
     if f["rule"] != "tgs":
@@ -195,12 +224,17 @@ def undocumented(f: FindingDict) -> tuple[str, ...]:
 
 def next_steps(f: FindingDict) -> list[str]:
     """What to do now; empty for a plain PASS or a plain FAIL."""
-    steps = [_CONDITION_HELP.get(c, f"record {c} with the figure") for c in undocumented(f)]
-    if f["rule"] == "itl" and f["metric"] == "itl" and f["verdict"] == "fail":
+    steps = []
+    if undocumented(f):
         steps.append(
-            "rule 2 asks for a KV-cache plan: write a Markdown or YAML file that names cause, "
-            "measures, owner and expires, and give it as itl.kv_plan in sla.yaml "
-            "(in a test: kv_plan='plan.md'); the finding is then conditional, not PASS"
+            "document what is missing and measure again; a figure from elsewhere goes on record "
+            "with record_tgs(value, prompt_lengths=, sampling=, concurrency=, memory=)"
+        )
+    if f["metric"] == "itl" and f.get("percentile") == 95 and f["verdict"] == "fail":
+        steps.append(
+            "write a KV-cache plan, a Markdown or YAML file that names cause, measures, owner and "
+            "expires; give it as itl.kv_plan in sla.yaml (in a test: kv_plan='plan.md'); the "
+            "finding is then conditional, not PASS"
         )
     if f["verdict"] == "inconclusive":
         steps.extend(_when_inconclusive(f))

@@ -34,7 +34,7 @@ def sort_findings(report: ReportDict) -> Sorted:
     """Split the findings: rules 1, 2 and errors stop, rule 3 and undecided ones are sent back."""
     stopped, sent_back, conditional = [], [], []
     for f in report["findings"]:
-        if f["verdict"] == "conditional":
+        if f["verdict"] == "conditional" or phrases.is_conditional_pass(f):
             conditional.append(f)
         elif f["verdict"] == "inconclusive" or phrases.undocumented(f):
             sent_back.append(f)
@@ -85,10 +85,10 @@ def _error(item: object) -> str:
 
 def tgs_figure(entry: Mapping[str, Any]) -> str:
     """``steady: 63.0 tok/s at concurrency 1``."""
-    text = f"{shortened(entry['kind'])}: {numbers.measured(entry['tokens_per_s'], 'tok/s')}"
+    text = f"{shortened(entry['kind'])}: {numbers.measured(entry['tokens_per_s'], 'tokens/s')}"
     per_request = entry.get("per_request_tokens_per_s")
     if per_request is not None and per_request != entry["tokens_per_s"]:
-        text += f" ({numbers.measured(per_request, 'tok/s')} a request)"
+        text += f" ({numbers.measured(per_request, 'tokens/s')} a request)"
     return f"{text} at concurrency {shortened(entry['concurrency'])}"
 
 
@@ -141,6 +141,8 @@ def buckets(report: ReportDict) -> dict[str, list[phrases.FindingDict]]:
     out: dict[str, list[phrases.FindingDict]] = {}
     for f in report["findings"]:
         if f.get("bucket"):
-            gate = str(f["id"]).rsplit("/", 2)[0] if str(f["id"]).count("/") > 1 else ""
-            out.setdefault(f"{gate}/{f['bucket']}" if gate else f["bucket"], []).append(f)
+            # A test's own gate puts its node id where a policy's limit has the bucket.
+            owner = str(f["id"]).rsplit("/", 1)[0]
+            title = f["bucket"] if owner == f["bucket"] else f"{f['bucket']} of {owner}"
+            out.setdefault(title, []).append(f)
     return out

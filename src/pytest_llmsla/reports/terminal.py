@@ -90,9 +90,9 @@ def _limits(report: summary.ReportDict, line: _Line) -> Table:
         table.add_column(line(name), overflow="fold")
     for f in report["findings"]:
         style = _STYLES.get(f["verdict"], "")
-        verdict = phrases.verdict(f) + (" (observed)" if phrases.is_observed(f) else "")
+        verdict = phrases.verdict(f) + _remark(f)
         table.add_row(
-            line(f"{phrases.name(f)} ≤ {phrases.limit(f)}" if _is_upper(f) else _floor(f)),
+            line(phrases.requirement(f)),
             line(_where(f)),
             line(phrases.observed(f)),
             line(phrases.bound(f)),
@@ -102,14 +102,10 @@ def _limits(report: summary.ReportDict, line: _Line) -> Table:
     return table
 
 
-def _is_upper(f: phrases.FindingDict) -> bool:
-    return bool(f["rule"] != "tgs")
-
-
-def _floor(f: phrases.FindingDict) -> str:
-    if f.get("limit") is None:
-        return f"{phrases.name(f)} documented"
-    return f"{phrases.name(f)} ≥ {phrases.limit(f)}"
+def _remark(f: phrases.FindingDict) -> str:
+    if phrases.is_conditional_pass(f):
+        return " (by KV-cache plan)"
+    return " (observed)" if phrases.is_observed(f) else ""
 
 
 def _where(f: phrases.FindingDict) -> str:

@@ -36,7 +36,8 @@ def ascii_only_lines(text: str) -> str:
 def block_lines(f: phrases.FindingDict) -> list[str]:
     """The lines of :func:`failure_block` for a finding in its JSON form."""
     lines: list[str] = [_headline(f), _figures(f), _origin(f)]
-    lines += _paragraph("why", shortened(f["reason"])) if f.get("reason") else []
+    if phrases.reason(f):
+        lines += _paragraph("why", phrases.reason(f))
     if phrases.attempts(f):
         lines += _paragraph("attempts pooled", phrases.attempts(f))
     for diagnosis in f.get("diagnosis") or ():
@@ -61,9 +62,10 @@ def _figures(f: phrases.FindingDict) -> str:
     seen = f"observed {phrases.observed(f)}"
     if phrases.stages(f):
         seen += f", {phrases.stages(f)}"
-    if f.get("limit") is None:
-        return f"  {seen}"
-    return f"  {phrases.bound(f)}, limit {phrases.limit(f)}      {seen}"
+    judged = [phrases.bound(f)] if phrases.bound(f) else []
+    if f.get("limit") is not None:
+        judged.append(f"limit {phrases.limit(f)}")
+    return "  " + "      ".join(x for x in (", ".join(judged), seen) if x)
 
 
 def _origin(f: phrases.FindingDict) -> str:

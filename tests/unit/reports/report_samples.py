@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_llmsla.finding import Evidence, Finding
+from pytest_llmsla.rules.tgs import undocumented
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -48,7 +49,7 @@ def ttft(**changes: Any) -> Finding:
         limit=300.0,
         unit="ms",
         verdict="fail",
-        reason="P95 is over its limit",
+        reason="decided after 5 requests; 5 of 5 samples over the limit",
         observed=412.6,
         lower=381.0,
         confidence=0.99,
@@ -94,7 +95,7 @@ def passed(**changes: Any) -> Finding:
     return ttft(
         **{
             "verdict": "pass",
-            "reason": "P95 keeps its limit",
+            "reason": "decided after 69 requests",
             "observed": 101.0,
             "lower": None,
             "upper": 120.5,
@@ -141,8 +142,8 @@ def tgs(**changes: Any) -> Finding:
             "bucket": None,
             "percentile": None,
             "limit": None,
-            "unit": "tok/s",
-            "reason": "undocumented: memory",
+            "unit": "tokens/s",
+            "reason": undocumented({**CONDITIONS, "memory": None}),
             "observed": 63.2,
             "lower": None,
             "samples": 0,
@@ -160,6 +161,14 @@ def tgs(**changes: Any) -> Finding:
     )
 
 
+CONDITIONS = {
+    "prompt_lengths": {"min": 31, "median": 97, "max": 128},
+    "sampling": {"greedy": False, "temperature": 0.8, "top_p": 0.9},
+    "concurrency": 1,
+    "memory": {"rss_peak_gib": 0.84},
+}
+
+
 def tgs_entry(**changes: Any) -> dict[str, Any]:
     """A documented steady TGS figure."""
     return {
@@ -169,12 +178,7 @@ def tgs_entry(**changes: Any) -> dict[str, Any]:
         "concurrency": 1,
         "window_s": 2.0,
         "windows": [63.0, 63.2, 63.4],
-        "conditions": {
-            "prompt_lengths": {"min": 31, "median": 97, "max": 128},
-            "sampling": {"greedy": False, "temperature": 0.8, "top_p": 0.9},
-            "concurrency": 1,
-            "memory": {"rss_peak": 0.84},
-        },
+        "conditions": CONDITIONS,
         "finding": "tgs/concurrency-1",
         "documented": True,
         **changes,

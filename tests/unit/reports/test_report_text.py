@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from report_samples import HOSTILE, itl, passed, tgs, ttft, undecided
+from report_samples import CONDITIONS, HOSTILE, NORMAL, itl, passed, tgs, ttft, undecided
 
 from pytest_llmsla.finding import Evidence
 from pytest_llmsla.reports import numbers
 from pytest_llmsla.reports.text import failure_block
+from pytest_llmsla.rules.tgs import undocumented
 
 
 def test_the_published_example() -> None:
     """A failure reads as the contract shows it."""
-    assert failure_block(ttft(reason="")).splitlines() == [
+    assert failure_block(ttft()).splitlines() == [
         "ttft p95, bucket short (1–128 tokens; measured 31/97/128): FAIL after 5 requests (5 over)",
         "  P95 ≥ 381.0 ms (99 %), limit 300 ms      "
         "observed 412.6 ms, prefill 88 % · sample 6 % · tokenise 4 %",
@@ -26,7 +27,7 @@ def test_the_published_example() -> None:
 def test_inconclusive_says_how_far_it_got_and_what_to_do() -> None:
     """An undecided block carries the operating characteristic and the next step."""
     text = " ".join(failure_block(undecided()).split())
-    assert "no upper bound yet: 30 of at least 69 requests" in text
+    assert "no bound yet: 30 of at least 69 requests" in text
     for part in ("1 % ends as PASS in 96 %", "2 % in 66 %", "3 % in 30 %", "10 % ends as FAIL"):
         assert part in text
     assert "62 %, 15 % in 99.7 %" in text
@@ -61,9 +62,28 @@ def test_rule_two_asks_for_a_plan_and_says_how_to_give_it() -> None:
 @pytest.mark.parametrize("missing", ["memory", "sampling", "concurrency", "prompt_lengths"])
 def test_rule_three_says_how_to_document_what_is_missing(missing: str) -> None:
     """An undocumented TGS names exactly the missing condition and how to record it."""
-    text = " ".join(failure_block(tgs(reason=f"undocumented: {missing}")).split())
-    assert f"next: {missing}" in text
-    assert text.count("next:") == 1
+    reason = undocumented({**CONDITIONS, missing: None})
+    text = " ".join(failure_block(tgs(reason=reason)).split())
+    assert f"undocumented: {missing} ({missing}: " in text
+    assert "record_tgs(" in text
+
+
+def test_a_rate_is_bounded_from_below() -> None:
+    """A kept floor on tokens per second shows the lower bound, a broken one the upper."""
+    kept = tgs(
+        verdict="pass", reason="", limit=60.0, percentile=50, lower=61.5, upper=70.0,
+        evidence=NORMAL, requests=9, units=6, samples=6, decided_at=6,
+    )  # fmt: skip
+    assert "P50 ≥ 61.5 tokens/s (95 %, anytime), limit 60 tokens/s" in failure_block(kept)
+    assert "after 6 windows (0 of 6 windows under)" in failure_block(kept)
+    broken = replace(kept, verdict="fail", exceeded=6, lower=40.0, upper=50.0)
+    assert "P50 ≤ 50.0 tokens/s (99 %)" in failure_block(broken)
+
+
+def test_a_pass_by_plan_shows_that_the_limit_is_broken() -> None:
+    """conditional_passes never makes the figures look kept."""
+    found = itl(verdict="pass", reason="KV-cache plan on record: x; policy: conditional_passes")
+    assert "P95 ≥ 58.4 ms (99 %), limit 50 ms" in failure_block(found)
 
 
 def test_pooled_reruns_show_every_attempt() -> None:
