@@ -6,8 +6,10 @@ Nothing a checkpoint brings is executed: safetensors or GGUF only, ``trust_remot
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import io
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -55,10 +57,13 @@ def load(spec: HfSpec, *, say: Say) -> Loaded:
                 f"({source.gguf_file}): it holds its own. Use quantization: none, or a safetensors "
                 "checkpoint."
             )
+    _check_compile(spec, source)
     say(f"loading {spec.model} from {source.folder} on {device}")
     with _recorded() as said:
         tokenizer = _load_tokenizer(spec, source)
         model = _load_model(spec, source, device, quantization)
+        if spec.compile:
+            compile_decode(model, str(spec.compile))
     return Loaded(model, tokenizer, source, device, tuple(said))
 
 
@@ -152,6 +157,49 @@ def _recorded() -> Iterator[list[str]]:
         warnings.simplefilter("always")
         yield said
     said.extend(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught))
+
+
+def plain_generation_config(model: Any, eos: tuple[int, ...], pad: int | None) -> None:
+    """Give ``model`` a generation config that holds its end tokens and nothing else.
+
+    A checkpoint's own sampling defaults would otherwise fill every key that a policy leaves out.
+    """
+    begin = getattr(model.generation_config, "bos_token_id", None)
+    model.generation_config = transformers.GenerationConfig(
+        bos_token_id=begin, eos_token_id=list(eos) or None, pad_token_id=pad
+    )
+
+
+def compile_decode(model: Any, mode: str) -> None:
+    """Compile the one-token forward of ``model`` in place; the prefill runs as it is.
+
+    Every prompt length is another shape, so a compiled prefill would compile inside measured
+    requests. The hooks that time a forward stay outside the compiled part.
+    """
+    plain = model.forward
+    compiled = torch.compile(plain, mode=mode)
+
+    @functools.wraps(plain)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        ids = kwargs.get("input_ids")
+        one_token = ids is not None and ids.shape[-1] == 1
+        return (compiled if one_token else plain)(*args, **kwargs)
+
+    model.forward = forward
+
+
+def _check_compile(spec: HfSpec, source: Source) -> None:
+    """A checkpoint that is itself quantised is refused like a quantised target."""
+    if not spec.compile or spec.compile_quantized or source.gguf_file is not None:
+        return
+    config = json.loads((source.folder / "config.json").read_text("utf-8"))
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "unnamed method")
+        raise UsageError(
+            f"target.compile: {spec.compile} is refused: the checkpoint {spec.model} is quantised "
+            f"({method}), and torch.compile runs quantised layers outside its graph. Use compile: "
+            "false, or set compile_quantized: true to measure it all the same."
+        )
 
 
 def _check_attention(attn: str) -> None:

@@ -103,6 +103,10 @@ class StageMarks:
             handle.remove()
         self._handles = []
 
+    def device_ms(self) -> list[float]:
+        """Device milliseconds of every forward; empty without device events. Call after the run."""
+        return [] if self._events is None else [float(ms) for ms in self._events.read()]
+
     def first_bad_step(self) -> int | None:
         """Index of the first step whose logits held NaN or +inf, or -inf only; None when fine."""
         if not self.peaks:
