@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from .prompt_text import Corpus, leading_words
+from .prompt_text import Corpus, leading_words, tag_words
 
 Count = Callable[[str, str | None], int]
 Encode = Callable[[str], list[int] | None]
@@ -21,53 +21,6 @@ MAX_DEPTH = 8
 _ROUNDS = 8
 _TAG_ROOM = 48  # shorter prompts end without a line of tags
 _MAX_FILL = 24
-# Nouns that many vocabularies hold as one token when they follow a space.
-_TAGS = tuple(
-    [
-        "water",
-        "road",
-        "city",
-        "plan",
-        "work",
-        "time",
-        "house",
-        "river",
-        "bridge",
-        "school",
-        "paper",
-        "light",
-        "market",
-        "field",
-        "table",
-        "garden",
-        "music",
-        "train",
-        "village",
-        "season",
-        "letter",
-        "station",
-        "island",
-        "history",
-        "energy",
-        "winter",
-        "summer",
-        "report",
-        "notes",
-        "list",
-        "review",
-        "draft",
-        "stone",
-        "forest",
-        "farm",
-        "ship",
-        "weather",
-        "coast",
-        "record",
-        "line",
-        "page",
-        "map",
-    ]
-)
 # For counters that no word satisfies (characters, bytes): units that add one of whatever it is.
 _MARKS = (".", "!", "a", "-", "。")
 
@@ -124,7 +77,7 @@ class Fitter:
     @classmethod
     def make(cls, ruler: Ruler) -> Fitter:
         """Find the filling words and marks that add exactly one token with this counter."""
-        tags = tuple(w for w in _TAGS if ruler.added(w, " ") == 1)
+        tags = tuple(w for w in tag_words() if ruler.added(w, " ") == 1)
         stem = ruler.size("water")
         mark = next((m for m in _MARKS if ruler.size("water" + m * 3) == stem + 3), "")
         return cls(ruler, tags, mark)
@@ -173,9 +126,9 @@ class Fitter:
     def _script(
         self, corpus: Corpus, style: str, room: int, rng: Random
     ) -> Iterator[tuple[str, int]]:
-        """An instruction, then passages, as ``(sentence, tokens)``: a little over ``room``."""
+        """An instruction, then passages, as ``(sentence, tokens)``: enough to cut more than once."""
         ask = rng.choice(corpus.asks[style])
-        left = room + _MAX_FILL
+        left = 2 * room + _MAX_FILL
         for sentence in itertools.chain([ask], _passages(corpus.blocks[style], rng)):
             n = max(1, self.ruler.added(sentence, corpus.joiner))
             yield sentence, n

@@ -100,12 +100,21 @@ class GivenPool:
         Raises:
             UsageError: as :meth:`fitting` at once; used up, while iterating.
         """
-        found = self.fitting(bucket, lo, hi)
-        rng.shuffle(found)
-        order = _interleave([s for s in found if s[1] >= top], [s for s in found if s[1] < top])
-        if self._warm:
-            return itertools.cycle(order)
-        return self._once(bucket, (lo, hi), order)
+        longs, shorts = self._halves(bucket, lo, hi, top, rng)
+        return self._give(bucket, (lo, hi), _interleave(longs, shorts))
+
+    def warmup(self, bucket: str, lo: int, hi: int, top: int, rng: Random) -> Iterator[Sized]:
+        """Unused prompts of similar length that the measured requests can best do without.
+
+        Raises:
+            UsageError: as :meth:`stream`.
+        """
+        longs, shorts = self._halves(bucket, lo, hi, top, rng)
+        if self._warm:  # what is measured is what was warmed
+            return self._give(bucket, (lo, hi), _interleave(longs, shorts))
+        shorts.sort(key=lambda s: -s[1])
+        plenty = len(longs) >= len(shorts)
+        return self._give(bucket, (lo, hi), longs + shorts if plenty else shorts + longs)
 
     def outside(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
         """``prompts.txt:12 (640 tokens)`` for every prompt that no range takes.
@@ -126,6 +135,17 @@ class GivenPool:
                 if not any(lo <= n <= hi for lo, hi in spans):
                     out[f"{prompt.where} ({n} tokens)"] = None
         return tuple(out)
+
+    def _halves(
+        self, bucket: str, lo: int, hi: int, top: int, rng: Random
+    ) -> tuple[list[Sized], list[Sized]]:
+        """Prompts from ``top`` tokens on and those below, each in a seeded order."""
+        found = self.fitting(bucket, lo, hi)
+        rng.shuffle(found)
+        return [s for s in found if s[1] >= top], [s for s in found if s[1] < top]
+
+    def _give(self, bucket: str, span: tuple[int, int], order: Sequence[Sized]) -> Iterator[Sized]:
+        return itertools.cycle(order) if self._warm else self._once(bucket, span, order)
 
     def _once(self, bucket: str, span: tuple[int, int], order: Sequence[Sized]) -> Iterator[Sized]:
         for prompt, n in order:

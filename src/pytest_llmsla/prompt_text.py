@@ -11,7 +11,7 @@ from importlib import resources
 from random import Random
 
 STYLES = ("chat", "document")
-_SECTIONS = ("topics", *(f"{kind} {style}" for kind in ("ask", "text") for style in STYLES))
+_SECTIONS = tuple(f"{kind} {style}" for kind in ("ask", "text") for style in STYLES)
 # Weights of the languages among the built-in prompts.
 _LANGUAGES: Mapping[str, int] = {"en": 40, "zh": 30, "de": 8, "fr": 8, "es": 8, "ja": 4, "ar": 2}
 _UNSPACED = frozenset({"zh", "ja"})
@@ -26,8 +26,6 @@ class Corpus:
     """Instructions and questions per style."""
     blocks: Mapping[str, tuple[tuple[str, ...], ...]]
     """Passages per style, each a tuple of sentences."""
-    topics: tuple[str, ...]
-    """Words that may open a prompt of this language."""
 
     @property
     def joiner(self) -> str:
@@ -68,7 +66,6 @@ def parse_corpus(language: str, text: str) -> Corpus:
         language=language,
         asks={s: flat[f"ask {s}"] for s in STYLES},
         blocks={s: tuple(tuple(b) for b in blocks[f"text {s}"] if b) for s in STYLES},
-        topics=flat["topics"],
     )
 
 
@@ -80,6 +77,13 @@ def builtin_corpora() -> Mapping[str, Corpus]:
         lang: parse_corpus(lang, (folder / f"{lang}.txt").read_text(encoding="utf-8"))
         for lang in _LANGUAGES
     }
+
+
+@cache
+def tag_words() -> tuple[str, ...]:
+    """Short nouns that many vocabularies hold as one token when they follow a space."""
+    folder = resources.files(__package__) / "prompts"
+    return tuple((folder / "tags.txt").read_text(encoding="utf-8").split())
 
 
 def pick_language(rng: Random) -> Corpus:

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from .errors import UsageError
+from .prompt_files import GivenPrompt
 from .prompt_fit import Count, Encode, Fitter, Ruler
 from .prompt_openers import Openers
 from .prompt_pool import GivenPool, Source, listed
@@ -152,27 +153,44 @@ class PromptFactory:
     def stream(self, bucket: str, lo: int, hi: int) -> Iterator[Prompt]:
         """Prompts of ``lo`` … ``hi`` tokens, both included, for ever (a file: until used up).
 
-        The same seed, bucket, range and number of earlier streams like it give the same prompts.
+        The same seed gives the same prompts, whatever order the streams are read in, as long as
+        they were opened in the same order.
 
         Raises:
             UsageError: at the call when the range has no room for a prompt or the bucket has
                 none; while iterating when a file is used up and ``warm_cache`` is off.
         """
+        slot, rng = self._open(bucket, lo, hi)
+        if self._pool is None:
+            return self._compose(bucket, (lo, self._floor(bucket, lo, hi), hi), rng, slot)
+        given = self._pool.stream(bucket, lo, hi, top_quarter(lo, hi), rng)
+        return self._verbatim(self._pool, bucket, given)
+
+    def warmup(self, bucket: str, lo: int, hi: int) -> Iterator[Prompt]:
+        """Prompts to warm a bucket up: like :meth:`stream`, but of one shape.
+
+        Built-in: lengths of the top quarter. Files: the longest of those that the measured
+        requests need least; open this after :meth:`check`.
+
+        Raises:
+            UsageError: as :meth:`stream`.
+        """
+        if self._pool is None:
+            return self.stream(bucket, top_quarter(lo, hi), hi)
+        _, rng = self._open(f"{bucket} warm-up", lo, hi)
+        given = self._pool.warmup(bucket, lo, hi, top_quarter(lo, hi), rng)
+        return self._verbatim(self._pool, bucket, given)
+
+    def _open(self, bucket: str, lo: int, hi: int) -> tuple[int, Random]:
+        """The number of a new stream and its random source."""
         like = (bucket, lo, hi)
         ordinal, slot = self._made.get(like, 0), sum(self._made.values())
-        rng = Random(f"{self._seed}/{bucket}/{lo}/{hi}/{ordinal}")
-        if self._pool is None:
-            floor = self._floor(bucket, lo, hi)
-            made = self._compose(bucket, (lo, floor, hi), rng, slot)
-        else:
-            made = self._verbatim(self._pool, bucket, (lo, hi), rng)
         self._made[like] = ordinal + 1
-        return made
+        return slot, Random(f"{self._seed}/{bucket}/{lo}/{hi}/{ordinal}")
 
     def _verbatim(
-        self, pool: GivenPool, bucket: str, span: tuple[int, int], rng: Random
+        self, pool: GivenPool, bucket: str, given: Iterator[tuple[GivenPrompt, int]]
     ) -> Iterator[Prompt]:
-        given = pool.stream(bucket, *span, top_quarter(*span), rng)
         return (Prompt(p.text, pool.system_of(p), tokens, bucket) for p, tokens in given)
 
     def _compose(
@@ -180,6 +198,8 @@ class PromptFactory:
     ) -> Iterator[Prompt]:
         # Generators of their own, so that a retry in one place shifts nothing elsewhere.
         seeds = [rng.random() for _ in range(3)]
+        if not self._ruler.has_ids:
+            self._note("the target has no tokenizer: prompts differ from their first word on")
         openings = self._openers.walk(Random(seeds[0]), slot)
         targets = lengths(*span, Random(seeds[1]))
         texts = Random(seeds[2])
