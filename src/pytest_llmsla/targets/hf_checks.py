@@ -104,9 +104,7 @@ def _vocabulary(model: Any, tokenizer: Any, eos: tuple[int, ...]) -> list[Warn]:
     beyond = [i for i in eos if i >= rows]
     if beyond:
         warns.append(
-            Warn(
-                "eos_unreachable", f"end tokens {beyond} are beyond the model's {rows} embeddings."
-            )
+            Warn("eos_unreachable", f"end tokens {beyond}: the model has only {rows} embeddings.")
         )
     return warns
 
@@ -129,9 +127,7 @@ def lengths(model: Any, tokenizer: Any) -> list[Warn]:
     warns = []
     if context is None:
         warns.append(
-            Warn(
-                "context_unknown", "the config states no max_position_embeddings: no length check."
-            )
+            Warn("context_unknown", "the config states no max_position_embeddings: no check.")
         )
     limit = getattr(tokenizer, "model_max_length", None)
     if limit is not None and limit < (context or PLAUSIBLE_LENGTH):

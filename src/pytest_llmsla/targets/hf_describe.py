@@ -18,17 +18,11 @@ from .hf_weights import Weights, weigh
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes", "gguf")
 
 NOT_SAMPLING = frozenset(
-    [
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "transformers_version",
-        "max_length",
-        "use_cache",
-        "output_attentions",
-        "output_hidden_states",
-        "_from_model_config",
-    ]
+    {
+        *("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "use_cache"),
+        *("output_attentions", "output_hidden_states"),
+        *("transformers_version", "_from_model_config"),
+    }
 )
 
 

@@ -144,7 +144,7 @@ def check_folder(folder: Path) -> None:
             raise TargetError(
                 f"{folder} holds its weights only as pickles ({pickles[0]}), which can run code "
                 "when loaded and are refused. Convert it once where you trust it: "
-                "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder, safe_serialization=True)"
+                "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
             )
         raise TargetError(f"{folder} holds no *.safetensors weights.")
     index = folder / "model.safetensors.index.json"

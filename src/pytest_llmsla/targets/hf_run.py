@@ -119,8 +119,8 @@ def explain(e: Exception, call: Call, tokens: int) -> TargetError:
         )
     if "device-side assert" in text:
         return TargetError(
-            f"a CUDA kernel failed after {tokens} tokens ({cause}). The CUDA context is lost: every "
-            "later request of this process fails too. Start again."
+            f"a CUDA kernel failed after {tokens} tokens ({cause}). The CUDA context is lost: "
+            "every later request of this process fails too. Start again."
         )
     return TargetError(f"generate() failed after {tokens} tokens ({cause}).")
 

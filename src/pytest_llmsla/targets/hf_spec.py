@@ -72,8 +72,8 @@ class HfSpec:
         if self.compile and self.quantization != "none" and not self.compile_quantized:
             raise UsageError(
                 f"target.compile: {self.compile} with quantization: {self.quantization} is "
-                "refused: torch.compile runs the quantised layers outside its graph, which adds time to the "
-                "first token and jitter to the others. Use compile: false, or set "
+                "refused: torch.compile runs the quantised layers outside its graph, which adds "
+                "time to the first token and jitter to the others. Use compile: false, or set "
                 "compile_quantized: true to measure it all the same."
             )
         if self.compile and self.use_cache is False:

@@ -99,7 +99,7 @@ def _unpacked(tensor: Any) -> int:
 
 
 def _scale_bytes(tensor: Any) -> int:
-    """Bytes of what bitsandbytes keeps beside a weight: block scales, their own scales, row scales."""
+    """Bytes that bitsandbytes keeps beside a weight: block scales, scales of those, row scales."""
     held: list[Any] = [getattr(tensor, "SCB", None)]
     state = getattr(tensor, "quant_state", None)
     while state is not None:
