@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .samples import rank_of_sorted, sorted_samples
-from .spec import check_share
+from .samples import allowed_share, rank_of_sorted, sorted_samples
+from .spec import check_quantile, check_share
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def woodruff(
     Woodruff 1952 with the linearised variance of a ratio. No bound where a level leaves (0, 1],
     and none at all from fewer than two requests.
     """
-    check_share("quantile", q, "write P95 as 0.95")
+    check_quantile(q)
     check_share("confidence", confidence, "0.95 is the default")
     clusters = [c for c in (sorted_samples(r) for r in requests) if c]
     pooled = sorted(v for c in clusters for v in c)
@@ -73,7 +73,8 @@ def woodruff(
 def _standard_error(clusters: Sequence[Sequence[float]], at: float, q: float) -> float:
     """Standard error of the share of samples over ``at``; clusters are sorted."""
     n = len(clusters)
-    squares = [((len(c) - bisect_right(c, at)) - (1 - q) * len(c)) ** 2 for c in clusters]
+    p0 = allowed_share(q)
+    squares = [((len(c) - bisect_right(c, at)) - p0 * len(c)) ** 2 for c in clusters]
     return math.sqrt(n / (n - 1) * math.fsum(squares)) / sum(len(c) for c in clusters)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .samples import exact_level
-from .spec import check_share
-from .wealth import FAIL_BETS, PASS_BETS, Bets, log_e_of_counts
+from ..errors import UsageError
+from .samples import allowed_share
+from .spec import check_quantile, check_share
+from .wealth import FAIL_BETS, PASS_BETS, log_e_of_counts
 
 
 def clean_units_to_pass(quantile: float, alpha_pass: float, fill: float = 1.0) -> int:
@@ -16,11 +17,11 @@ def clean_units_to_pass(quantile: float, alpha_pass: float, fill: float = 1.0) -
     ``fill`` in (0, 1] is mean n / M: answers shorter than the longest possible one cost
     requests. Raises :class:`UsageError` for values outside (0, 1).
     """
-    check_share("quantile", quantile, "write P95 as 0.95")
+    check_quantile(quantile)
     check_share("alpha_pass", alpha_pass, "0.05 is the preset normal")
     if fill != 1:
         check_share("fill", fill, "mean samples of a request divided by max_samples")
-    p0, need = _p0(quantile), -math.log(alpha_pass)
+    p0, need = allowed_share(quantile), -math.log(alpha_pass)
 
     def passes(n: int) -> bool:
         return log_e_of_counts(n, 0, p0, PASS_BETS, fill) >= need
@@ -42,11 +43,11 @@ def least_over_to_fail(
 
     None when no number does. Guard taken as 1.
     """
-    check_share("quantile", quantile, "write P95 as 0.95")
+    check_quantile(quantile)
     check_share("alpha_fail", alpha_fail, "0.01 is the default")
     if units < min_fail:
         return None
-    p0, need = _p0(quantile), -math.log(alpha_fail)
+    p0, need = allowed_share(quantile), -math.log(alpha_fail)
     for over in range(units + 1):
         if log_e_of_counts(units - over, over, p0, FAIL_BETS) >= need:
             return over
@@ -79,9 +80,13 @@ def operating_characteristic(
     factor is near 1 for independent requests. Sums over all paths (units so far, over so far)
     that have not decided; cost O(max_units²).
     """
-    p0 = _p0(quantile)
-    steps = [_Steps(p0, bets) for bets in (PASS_BETS, FAIL_BETS)]
-    needs = (-math.log(alpha_pass), -math.log(alpha_fail))
+    check_quantile(quantile)
+    check_share("alpha_pass", alpha_pass, "0.05 is the preset normal")
+    check_share("alpha_fail", alpha_fail, "0.01 is the default")
+    if not 0 <= share <= 1:
+        raise UsageError(f"share: got {share!r}; valid is 0 to 1; write 2 % as 0.02")
+    p0 = allowed_share(quantile)
+    need_pass, need_fail = -math.log(alpha_pass), -math.log(alpha_fail)
     alive = {0: 1.0}
     passes = fails = mean = 0.0
     for n in range(1, max_units + 1):
@@ -93,26 +98,13 @@ def operating_characteristic(
         for k, mass in nxt.items():
             if mass == 0.0:
                 continue
-            if steps[0].log_e(n - k, k) >= needs[0]:
+            if log_e_of_counts(n - k, k, p0, PASS_BETS) >= need_pass:
                 passes += mass
                 mean += mass * n
-            elif n >= min_fail and steps[1].log_e(n - k, k) >= needs[1]:
+            elif n >= min_fail and log_e_of_counts(n - k, k, p0, FAIL_BETS) >= need_fail:
                 fails += mass
                 mean += mass * n
             else:
                 alive[k] = mass
     left = math.fsum(alive.values())
     return OperatingPoint(share, passes, fails, left, mean + left * max_units)
-
-
-@dataclass(frozen=True)
-class _Steps:
-    p0: float
-    bets: Bets
-
-    def log_e(self, clean: int, over: int) -> float:
-        return log_e_of_counts(clean, over, self.p0, self.bets)
-
-
-def _p0(quantile: float) -> float:
-    return float(1 - exact_level(quantile))

@@ -19,6 +19,11 @@ def exact_level(level: float) -> Fraction:
     return Fraction(level).limit_denominator(_DENOMINATOR)
 
 
+def allowed_share(quantile: float) -> float:
+    """p0 = 1 − quantile, without the rounding error of the subtraction: 0.05 for 0.95."""
+    return float(1 - exact_level(quantile))
+
+
 def clean_sample(value: float | None) -> float:
     """The sample as a float ≥ 0; ``inf`` for what cannot be a latency (None, NaN, ∞, negative).
 

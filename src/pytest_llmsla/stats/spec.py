@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from .samples import exact_level
+from .samples import allowed_share, exact_level
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class GateSpec:
     """Whether noise that drifts costs evidence."""
 
     def __post_init__(self) -> None:
-        check_share("quantile", self.quantile, "write P95 as 0.95")
+        check_quantile(self.quantile)
         check_share("alpha_pass", self.alpha_pass, "0.05 is the preset normal")
         check_share("alpha_fail", self.alpha_fail, "0.01 is the default")
         if not (_is_number(self.limit) and math.isfinite(self.limit) and self.limit > 0):
@@ -45,8 +45,8 @@ class GateSpec:
 
     @property
     def p0(self) -> float:
-        """Share of samples allowed over the limit: 1 − quantile, without its rounding error."""
-        return float(1 - exact_level(self.quantile))
+        """Share of samples allowed over the limit: 1 − quantile."""
+        return allowed_share(self.quantile)
 
     @property
     def need_pass(self) -> float:
@@ -61,10 +61,19 @@ class GateSpec:
 
 def check_share(name: str, value: float, hint: str) -> None:
     """Raise :class:`UsageError` unless ``value`` is a number strictly between 0 and 1."""
-    # The exact fraction also refuses what is closer to 0 or 1 than any percentile in use.
-    if not (_is_number(value) and 0 < value < 1 and 0 < exact_level(value) < 1):
+    if not (_is_number(value) and 0 < value < 1):
         raise UsageError(
             f"{name}: got {value!r}; valid is a number between 0 and 1, both excluded; {hint}"
+        )
+
+
+def check_quantile(value: float) -> None:
+    """Raise :class:`UsageError` unless a percentile lies between 0 and 1, as a fraction too."""
+    check_share("quantile", value, "write P95 as 0.95")
+    if not 0 < exact_level(value) < 1:
+        raise UsageError(
+            f"quantile: got {value!r}; valid is at least 1e-9 from 0 and from 1; "
+            "no number of requests could tell it apart from the largest sample"
         )
 
 
