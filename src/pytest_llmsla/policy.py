@@ -87,7 +87,7 @@ class LoadedPolicy:
 
     def resolve(self, path: str) -> Path:
         """A path of the policy: relative ones start at the policy's folder."""
-        return self.base / Path(path).expanduser()
+        return self.base / path
 
     @property
     def kv_plan_path(self) -> Path | None:
@@ -128,9 +128,9 @@ def load_policy(
     if doc.value is None:
         raise UsageError(f"{where}: the file is empty; a policy begins with version: 1")
     if not isinstance(doc.value, dict):
+        given = "a list" if isinstance(doc.value, list) else "a single value"
         raise UsageError(
-            f"{where}: holds {describe(doc.value)[:80]}, not a mapping; a policy is a mapping of "
-            "keys and begins with version: 1"
+            f"{where}: holds {given}; a policy is a mapping of keys and begins with version: 1"
         )
     draft = _Draft(doc.value, where, doc, list(doc.problems))
     draft.problems += expand(draft.raw, os.environ if environ is None else environ, to_run)
@@ -158,13 +158,12 @@ def policy_from_mapping(
     Raises:
         UsageError: all problems, one a line.
     """
-    policy = _validated(_Draft(json.loads(json.dumps(mapping, default=list)), where))
+    policy = _validated(_Draft(dict(mapping), where))
     return LoadedPolicy(policy, where, sha256=_digest(policy), base=base or Path())
 
 
 def bucket_for(
     policy: Policy | None,
-    *,
     prompt_min: int | None = None,
     prompt_max: int | None = None,
     name: str | None = None,

@@ -48,6 +48,12 @@ def dig(raw: object, *path: str | int, default: Any = None) -> Any:
     return here
 
 
+def listed(raw: object, *path: str | int, default: Any = None) -> list[Any]:
+    """The list at ``path``; empty where there is none."""
+    found = dig(raw, *path, default=default)
+    return list(found) if isinstance(found, (list, tuple)) else []
+
+
 def whole(value: object) -> int | None:
     """``value`` when it is a whole number (a boolean is not), else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -84,9 +90,7 @@ def rule_problems(raw: Mapping[str, Any]) -> list[Problem]:
 
 
 def _bucket_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    buckets = raw.get("buckets")
-    if not isinstance(buckets, Sequence) or isinstance(buckets, str):
-        return
+    buckets = listed(raw, "buckets")
     names: dict[str, str] = {}
     edge = 0
     for i, b in enumerate(with_lower_edges(buckets)):
@@ -100,8 +104,8 @@ def _bucket_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
             if name.casefold() in names:
                 yield Problem(
                     (*at, "name"),
-                    f"{name!r} is used twice (also {names[name.casefold()]!r}): names identify "
-                    "buckets, give each its own",
+                    f"{name!r} names two buckets (the first is {names[name.casefold()]!r}; "
+                    "upper and lower case are one): give each its own",
                 )
             names.setdefault(name.casefold(), name)
         yield from _edge_problems(b, at, edge, last=i == len(buckets) - 1)
@@ -177,6 +181,12 @@ def _target_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
             f"refused with quantization: {quantization}: the quantised layers fall back to "
             "eager and TTFT grows. Remove one, or force it with compile_quantized: true",
         )
+    if target.get("compile", False) and target.get("use_cache") is False:
+        yield Problem(
+            ("target", "compile"),
+            "refused with use_cache: false: without a cache every step has another shape and "
+            "would be compiled anew. Remove one",
+        )
     for name in ("double_quant", "compute_dtype"):
         if target.get(name) and quantization in ("none", "int8"):
             yield Problem(
@@ -202,7 +212,7 @@ def _workload_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
                     "the transformers target has no such parameter: use repetition_penalty",
                 )
     prompts = dig(raw, "workload", "prompts")
-    names = [n for n in (dig(b, "name") for b in dig(raw, "buckets", default=()) or ()) if n]
+    names = [n for n in (dig(b, "name") for b in listed(raw, "buckets")) if n]
     if isinstance(prompts, Mapping):
         for unknown in [p for p in prompts if p not in names]:
             yield Problem(
@@ -218,7 +228,7 @@ def _workload_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _tgs_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
     require = dig(raw, "tgs", "require")
-    if isinstance(require, Sequence) and not isinstance(require, str):
+    if isinstance(require, (list, tuple)):
         left_out = [c for c in CONDITIONS if c not in require]
         if left_out:
             yield Problem(
@@ -226,9 +236,9 @@ def _tgs_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
                 f"{', '.join(left_out)} left out: rule 3 always asks for all four conditions, "
                 f"[{', '.join(CONDITIONS)}]; remove the key or list all four",
             )
-    concurrency = dig(raw, "tgs", "concurrency", default=[1])
+    concurrency = listed(raw, "tgs", "concurrency", default=[1])
     least = dig(raw, "tgs", "min_tokens_per_s")
-    if isinstance(least, Mapping) and isinstance(concurrency, Sequence):
+    if isinstance(least, Mapping):
         for c in least:
             if str(c) not in [str(x) for x in concurrency]:
                 yield Problem(
@@ -250,8 +260,7 @@ def quantiles_in_force(raw: Mapping[str, Any]) -> dict[str, float]:
     """Key path → quantile (0–1) of every limit that is judged by counting requests."""
     out: dict[str, float] = {}
     percentile = number(dig(raw, "ttft", "percentile", default=95))
-    buckets = dig(raw, "buckets", default=()) or ()
-    with_ttft = [b for b in buckets if number(dig(b, "ttft_ms")) is not None]
+    with_ttft = [b for b in listed(raw, "buckets") if number(dig(b, "ttft_ms")) is not None]
     if with_ttft and percentile is not None and 1 <= percentile < 100:
         out["ttft.percentile"] = percentile / 100
     for k, q in ITL_QUANTILES.items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from .policy_checks import Path as KeyPath
-from .policy_checks import Problem, dig
+from .policy_checks import Problem, dig, listed
 from .policy_messages import describe, nearest
 
 _EXPANDED: tuple[KeyPath, ...] = (("target", "model"), ("target", "entry"))
@@ -58,8 +59,7 @@ def _strings(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 def file_problems(raw: Mapping[str, Any], base: Path, to_run: bool) -> Iterator[Problem]:
     """What a file must have and a Python test need not."""
-    buckets = raw.get("buckets")
-    for i, b in enumerate(buckets if isinstance(buckets, list) else ()):
+    for i, b in enumerate(listed(raw, "buckets")):
         if not isinstance(b, Mapping):
             continue
         if "prompt_min" in b:
@@ -99,7 +99,11 @@ def _run_problems(raw: Mapping[str, Any], base: Path) -> Iterator[Problem]:
     prompts = dig(raw, "workload", "prompts", default="builtin")
     files = {"": prompts} if isinstance(prompts, str) else prompts
     for name, file in files.items() if isinstance(files, Mapping) else ():
-        if not isinstance(file, str) or file in ("builtin", "synthetic") or (base / file).is_file():
+        if (
+            not isinstance(file, str)
+            or file in ("builtin", "synthetic")
+            or os.path.isfile(base / file)
+        ):
             continue
         path: KeyPath = ("workload", "prompts", name) if name else ("workload", "prompts")
         guess = " Did you mean builtin?" if nearest(file, ["builtin"]) and not name else ""

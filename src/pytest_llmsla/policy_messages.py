@@ -14,7 +14,6 @@ from .policy_checks import Path, Problem, dig
 from .policy_models import TARGETS, VALID, Policy
 from .policy_pending import NOT_YET, PENDING
 
-_SECRET = re.compile(r"key|token|secret|passw|auth|header|cookie|proxy|url|body|credential", re.I)
 _TTFT = "a TTFT limit always names its prompt length: give each bucket its own ttft_ms (rule 1)"
 _NAMED = "a memory limit names which number it is about: "
 
@@ -72,11 +71,11 @@ def _model_of(path: Path, info: FieldInfo, raw: Mapping[str, Any]) -> type[BaseM
 def valid_words(info: FieldInfo | None) -> str:
     """What is valid for a key, in words."""
     extra = info.json_schema_extra if info is not None else None
-    return str(extra[VALID]) if isinstance(extra, dict) else "see docs/reference.md"
+    return str(extra[VALID]) if isinstance(extra, dict) else "a key of the reference"
 
 
-def describe(value: object, path: Path = ()) -> str:
-    """A given value as messages show it; never what may be a secret."""
+def describe(value: object) -> str:
+    """A given value as messages show it. Only values of known keys, none of which is a secret."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
@@ -86,24 +85,17 @@ def describe(value: object, path: Path = ()) -> str:
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, (list, tuple)):
-        inner = ", ".join(describe(v, path) for v in value)
+        inner = ", ".join(describe(v) for v in value)
         return f"[{inner}]" if len(inner) <= 60 else f"a list of {len(value)}"
-    if any(isinstance(p, str) and _SECRET.search(p) and p not in _PLAIN for p in path):
-        return "text (not shown)"
     text = str(value)
     return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
-# Keys with "token" in their name that hold nothing secret.
-_PLAIN = frozenset(
-    {"tokens", "tokens_per_chunk", "max_new_tokens", "tokenizer", "first_token_s"}
-    | {"min_tokens_per_s"}
-)
-
-
 def _bad_value(path: Path, given: object, info: FieldInfo | None) -> str:
     words = valid_words(info)
-    text = f"got {describe(given, path)}; valid: {words}"
+    if path[0] == "buckets" and isinstance(path[-1], int):
+        words = "a mapping such as {name: short, prompt_max: 128, ttft_ms: 300}"
+    text = f"got {describe(given)}; valid: {words}"
     hint = _hint(given, words)
     return f"{text}. {hint}" if hint else text
 
@@ -111,6 +103,8 @@ def _bad_value(path: Path, given: object, info: FieldInfo | None) -> str:
 def _hint(given: object, words: str) -> str:
     numeric = "number" in words
     if isinstance(given, str):
+        if given in ("true", "false", "null") and given in words:
+            return "Remove the quotes."
         close = nearest(given, _options(words))
         if close and close != given:
             return f"Did you mean {close}?"
@@ -127,7 +121,9 @@ def _hint(given: object, words: str) -> str:
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         if words.startswith("a share") and 1 <= given < 100:
             return f"Did you mean {given / 100:g}?"
-        if "list" in words or words.startswith("["):
+        if words.startswith(("text", "the path")):
+            return "Write it in quotes."
+        if words.startswith("a list"):
             return f"Write [{given}]."
     return ""
 
@@ -141,7 +137,8 @@ def nearest(given: str, known: Iterable[str]) -> str | None:
     """The known word most like ``given``, if any is close."""
     names = list(known)
     lowered = {n.lower(): n for n in names}
-    found = difflib.get_close_matches(given.lower(), list(lowered), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(given.lower(), list(lowered), n=3, cutoff=0.6)
+    found.sort(key=lambda f: sorted(f) != sorted(given.lower()))  # p59 is a swapped p95, not p99
     return lowered[found[0]] if found else None
 
 

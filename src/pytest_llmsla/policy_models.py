@@ -7,7 +7,7 @@ in :mod:`policy_checks`; they run on every way in, so that no ``Policy`` breaks 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -133,7 +133,7 @@ class PythonTarget(_InProcess):
     """Any callable or (async) iterator of tokens: a team's own engine."""
 
     kind: Literal["python"] = key("python", "python", "What is under test.")
-    entry: Text = key(..., "text: package.module:factory", "The engine. ${NAME} allowed.")
+    entry: Text = key(..., "package.module:factory", "The engine. ${NAME} allowed.")
     tokenizer: Text | None = key(None, TEXT_OR_NULL, "Folder or id of its tokenizer.")
 
 
@@ -162,7 +162,7 @@ class ScriptedTarget(_InProcess):
     """A target with exact timestamps and no waiting: for tests."""
 
     kind: Literal["scripted"] = key("scripted", "scripted", "What is under test.")
-    entry: Text | None = key(None, "text: package.module:factory", "Factory of the script.")
+    entry: Text | None = key(None, "package.module:factory", "Factory of the script.")
     script: Script | None = key(None, MAPPING, "The script, written here.")
 
 
@@ -372,9 +372,7 @@ class Policy(_Keys):
     @field_validator("buckets", mode="before")
     @classmethod
     def _lower_edges(cls, value: object) -> object:
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            return value
-        return checks.with_lower_edges(value)
+        return checks.with_lower_edges(value) if isinstance(value, (list, tuple)) else value
 
     @model_validator(mode="after")
     def _rules(self) -> Policy:

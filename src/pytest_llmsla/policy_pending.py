@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from .policy_checks import Path, Problem, dig, whole
 NOT_YET = "not implemented in this version"
 PENDING_KINDS = ("openai", "tgi", "llamacpp", "mii")
 
+_PENDING_GROUPS: tuple[Path, ...] = (("workload", "load"), ("goodput",), ("baseline",))
 # Path of a key → its default.
 PENDING: Mapping[Path, Any] = {
     ("workload", "load", "kind"): "closed",
@@ -40,25 +42,30 @@ PENDING: Mapping[Path, Any] = {
 def split_pending(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
     """``raw`` without pending keys, and a problem for each that is not at its default.
 
-    Groups that hold nothing but pending keys disappear when every key of theirs is known; an
-    unknown key stays, and is reported as unknown.
+    Groups that hold nothing but pending keys disappear.
     """
     problems: list[Problem] = []
     out = _copied(raw)
+    their_own_kind = dig(out, "target", "kind") in PENDING_KINDS
     for path, default in PENDING.items():
         parent = dig(out, *path[:-1])
         if not isinstance(parent, dict) or path[-1] not in parent:
             continue
         value = parent.pop(path[-1])
-        if not same(value, default):
+        if not same(value, default) and not (their_own_kind and path[0] == "target"):
             words = _words(default)
             problems.append(
                 Problem(path, f"{NOT_YET}: remove it" + (f" (only {words})" if words else ""))
             )
-    for path in (("workload", "load"), ("goodput",), ("baseline",)):
-        parent = dig(out, *path[:-1]) if path[:-1] else out
-        if isinstance(parent, dict) and path[-1] in parent and parent[path[-1]] in ({}, None):
-            del parent[path[-1]]
+    for path in _PENDING_GROUPS:
+        parent = dig(out, *path[:-1])
+        if isinstance(parent, dict) and path[-1] in parent:
+            left = parent.pop(path[-1])
+            if isinstance(left, dict):
+                known = ", ".join(str(p[-1]) for p in PENDING if p[:-1] == path)
+                problems += [Problem((*path, k), f"unknown key. Valid here: {known}") for k in left]
+            elif left is not None:
+                problems.append(Problem(path, f"{NOT_YET}: remove it"))
     problems.extend(_pending_values(out))
     return out, problems
 
@@ -99,16 +106,13 @@ def same(value: object, default: object) -> bool:
 def _words(default: object) -> str:
     if default is None or default == {}:
         return ""
-    return (
-        {True: "true", False: "false"}.get(default, str(default))
-        if isinstance(default, bool)
-        else str(default)
-    )
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _copied(value: Any) -> Any:
+    """Plain dicts, lists and text, as YAML would give them."""
     if isinstance(value, Mapping):
         return {k: _copied(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_copied(v) for v in value]
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from .errors import UsageError
-from .policy_checks import Path, Problem
+from .policy_checks import BUCKET_NAME, Path, Problem
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 20_000
@@ -25,6 +25,8 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)?\.?[0-9]*([eE][-+]?[0-9]+)?\Z")
 # Text to YAML 1.1 and a number to YAML 1.2 and to people: 1e3, 5e-1.
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
+# 08 is text to YAML 1.1 (no octal number has an 8) and 8 to YAML 1.2.
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+\Z")
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
@@ -221,6 +223,10 @@ class _Reader:
                 self._problem(path, node, f"the tag {_short(node.tag)} is not supported: remove it")
             elif node.style is None and _EXPONENT.match(text):
                 return float(text)
+            elif node.style is None and _LEADING_ZERO.match(text):
+                return self._ambiguous(
+                    node, path, "a number to some readers: drop the zero, or quote it if it is text"
+                )
             return text
         if tag == "null":
             return None
@@ -228,7 +234,9 @@ class _Reader:
             if text in _BOOL:
                 return _BOOL[text]
             return self._ambiguous(
-                node, path, "true or false to some readers: write true or false, or quote it"
+                node,
+                path,
+                "which YAML reads as true or false: write true or false, or quote it if it is text",
             )
         if tag == "int":
             if _INTEGER.match(text) and len(text) < 40:
@@ -284,8 +292,11 @@ def named_path(path: Path, root: Any) -> str:
         if isinstance(step, int):
             here = here[step] if isinstance(here, (list, tuple)) and step < len(here) else None
             name = here.get("name") if isinstance(here, Mapping) else None
-            out += f".{name}" if isinstance(name, str) and name else f"[{step}]"
+            usable = isinstance(name, str) and re.match(BUCKET_NAME, name) and name.isprintable()
+            out += f".{name}" if usable else f"[{step}]"
         else:
             here = here.get(step) if isinstance(here, Mapping) else None
-            out += f".{step}"
+            # A key may hold anything: keep control characters and novels out of messages.
+            plain = step.isprintable() and len(step) <= 60
+            out += f".{step}" if plain else f".{_short(repr(step))}"
     return out.lstrip(".")
