@@ -36,7 +36,8 @@ _ASCII_MARKS = {
 }
 _ASCII_TABLE = str.maketrans(_ASCII_MARKS)
 
-_MD_SPECIAL = re.compile(r"[\\`*{}\[\]()|~$^]")
+# Round brackets stay: a link needs the square ones, which are escaped.
+_MD_SPECIAL = re.compile(r"[\\`*\[\]|~$]")
 _MD_UNDERSCORE = re.compile(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 _MD_LINE_START = re.compile(r"^(\s*)([#+=-]|\d+(?=[.)](?:\s|$)))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}

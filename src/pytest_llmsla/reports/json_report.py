@@ -20,17 +20,18 @@ LATEST = "latest"
 SCHEMA = "llmsla-report/1"
 
 
-def dumps(report: Mapping[str, Any]) -> str:
+def dumps(report: Mapping[str, Any], *, ascii_only: bool = False) -> str:
     """``report`` as JSON text, ending in a line break.
 
     Lone surrogates and control characters are written as ``\\u`` escapes, so that the text
-    always encodes as UTF-8 and every JSON reader takes it.
+    always encodes as UTF-8 and every JSON reader takes it; with ``ascii_only`` everything
+    outside ASCII is.
 
     Raises:
         InternalError: a number in it is NaN or infinite; the message names its place.
     """
     refuse_non_finite(report)
-    text = json.dumps(report, ensure_ascii=False, allow_nan=False, indent=2)
+    text = json.dumps(report, ensure_ascii=ascii_only, allow_nan=False, indent=2)
     return "".join(_escaped(ch) for ch in text) + "\n" if _needs_escape(text) else text + "\n"
 
 

@@ -16,6 +16,8 @@ _RULES = (
     ("memory", "", "Memory stays within its named limit."),
 )
 _LONG = 4000
+_MOST_ROWS = 100
+"""Rows of an open-ended list; report.json has all of them."""
 
 
 def render(
@@ -42,6 +44,7 @@ def render(
         _fact_section("Warm-up", report.get("warmup") or {}),
         _fact_section("Model and target", report.get("target") or {}),
         _fact_section("Environment", report.get("environment") or {}),
+        _bullets("To be known", summary.warnings(report), "nothing more"),
         _not_measured(report),
         _errors(report),
         _how(report),
@@ -53,8 +56,9 @@ def render(
 
 def _head(report: summary.ReportDict) -> list[str]:
     host = (report.get("environment") or {}).get("hostname")
+    why = f" ({md(summary.why(report))})" if summary.why(report) else ""
     rows = [
-        ("Verdict", f"**{md(summary.headline(report))}**"),
+        ("Verdict", f"**{md(summary.headline(report))}**{why}"),
         ("Service", md(report.get("service") or numbers.NOTHING)),
         ("Measured", f"{md(report.get('started'))} to {md(report.get('finished'))} (UTC)"),
         ("Host", md(host or numbers.NOTHING)),
@@ -165,6 +169,9 @@ def _tgs(report: summary.ReportDict) -> list[str]:
         lines += [
             f"  - {md(name)}: {md(value, _LONG)}" for name, value in summary.tgs_conditions(entry)
         ]
+        lines += [
+            f"    - {md(name)}: {md(text, _LONG)}" for name, text in summary.tgs_remarks(entry)
+        ]
     return [*lines, ""]
 
 
@@ -182,7 +189,11 @@ def _errors(report: summary.ReportDict) -> list[str]:
 
 
 def _bullets(title: str, rows: Iterable[str], empty: str) -> list[str]:
-    return [f"## {title}", "", *([f"- {md(row, _LONG)}" for row in rows] or [f"- {empty}"]), ""]
+    kept = list(rows)
+    lines = [f"- {md(row, _LONG)}" for row in kept[:_MOST_ROWS]] or [f"- {empty}"]
+    if len(kept) > _MOST_ROWS:
+        lines.append(f"- … {len(kept)} in all; report.json has the rest")
+    return [f"## {title}", "", *lines, ""]
 
 
 def _how(report: summary.ReportDict) -> list[str]:
@@ -206,6 +217,12 @@ def _how(report: summary.ReportDict) -> list[str]:
         f"with at most {numbers.percent(failing)} a limit."
         for preset, passing, failing in sorted(alphas, key=str)
     ]
+    family = report.get("family_alpha_fail")
+    if family is not None:
+        lines.append(
+            f"- Over all limits together, at most {numbers.percent(family)} of sound services get "
+            "a FAIL."
+        )
     return [
         *lines,
         "- The verdict of the run is the worst of its limits, and never PASS while a limit is "

@@ -70,6 +70,13 @@ def plain(value: float) -> str:
     return repr(float(value))
 
 
+def fact(value: float) -> str:
+    """A recorded fact for reading: six significant digits; report.json has all of them."""
+    if isinstance(value, int) or not math.isfinite(value) or value == int(value):
+        return plain(value)
+    return f"{value:.6g}"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as people say them: ``42 s``, ``6 min``, ``1 h 20 min``."""
     if seconds is None:

@@ -17,6 +17,8 @@ ReportDict = Mapping[str, Any]
 CONDITIONS = ("prompt_lengths", "sampling", "concurrency", "memory")
 """The four conditions that a TGS figure is worth nothing without."""
 
+UNDOCUMENTED = "NOT DOCUMENTED"
+
 
 @dataclass(frozen=True)
 class Sorted:
@@ -46,6 +48,11 @@ def sort_findings(report: ReportDict) -> Sorted:
 def headline(report: ReportDict) -> str:
     """``FAIL, incomplete``: the verdict of the whole run."""
     return phrases.verdict(report) + ("" if report["complete"] else ", incomplete")
+
+
+def why(report: ReportDict) -> str:
+    """Why the run as a whole ended so, where its findings do not say it; may be empty."""
+    return shortened(report.get("reason") or "")
 
 
 def brief(f: phrases.FindingDict) -> str:
@@ -93,15 +100,57 @@ def tgs_figure(entry: Mapping[str, Any]) -> str:
 
 
 def tgs_conditions(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The four conditions and their values; ``NOT DOCUMENTED`` for one that nobody recorded."""
+    """The four conditions and their values; :data:`UNDOCUMENTED` for one nobody recorded.
+
+    How a figure was read, or why another could not be, is left to :func:`tgs_remarks`.
+    """
     given = entry.get("conditions") or {}
     return [(name, _condition(given.get(name))) for name in CONDITIONS]
 
 
 def _condition(value: object) -> str:
-    if value is None or value == {} or value == []:
-        return "NOT DOCUMENTED"
+    if isinstance(value, Mapping):
+        value = {k: v for k, v in value.items() if not _is_remark(k) and v not in ("", None)}
+    if value is None or value in ({}, [], ""):
+        return UNDOCUMENTED
     return text_of(value)
+
+
+def tgs_remarks(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Methods of the recorded figures and reasons for missing ones, as (name, text)."""
+    given = entry.get("conditions") or {}
+    out: list[tuple[str, str]] = []
+    for value in given.values():
+        if isinstance(value, Mapping):
+            out += facts({k: v for k, v in value.items() if _is_remark(k) and v})
+    return out
+
+
+def _is_remark(key: object) -> bool:
+    return str(key) == "methods" or str(key).endswith("_reason")
+
+
+def warnings(report: ReportDict) -> list[str]:
+    """What a reader must know besides the verdict: the target's warnings, notes, reruns, cuts."""
+    given = (report.get("target") or {}).get("warnings") or ()
+    out = [_warning(w) for w in given]
+    out += [shortened(note) for note in report.get("prompt_notes") or ()]
+    out += [f"{shortened(r['id'])}: {shortened(r['status'])}" for r in report.get("reruns") or ()]
+    for bucket, warmup in (report.get("warmup") or {}).items():
+        if isinstance(warmup, Mapping) and warmup.get("steady") is False:
+            out.append(f"bucket {shortened(bucket)}: warm-up was not steady when measuring began")
+    requests = report.get("requests") or {}
+    if requests.get("log_cut_short"):
+        out.append("the log is cut short: the run was killed while it wrote")
+    if requests.get("in_flight_at_the_end"):
+        out.append(f"{requests['in_flight_at_the_end']} requests never got an answer")
+    return out
+
+
+def _warning(item: object) -> str:
+    if isinstance(item, Mapping):
+        return shortened(item.get("message") or item.get("code") or text_of(item))
+    return shortened(item)
 
 
 def text_of(value: object) -> str:
@@ -111,7 +160,7 @@ def text_of(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        return numbers.plain(value)
+        return numbers.fact(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{shortened(k)}: {text_of(v)}" for k, v in value.items()) or "none"
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -127,7 +176,7 @@ def facts(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield from facts(inner, f"{name}.")
         elif _is_table(inner):
             for index, row in enumerate(inner):
-                yield from facts(row, f"{name}[{index}].")
+                yield from facts(row, f"{name}.{index}.")
         else:
             yield name, text_of(inner)
 

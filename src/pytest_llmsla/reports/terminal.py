@@ -20,6 +20,7 @@ _STYLES: Mapping[str, str] = {
     "inconclusive": "yellow",
     "conditional": "yellow",
 }
+_NARROWEST = 60
 _MOST_LINES = 20
 """Errors, stopped limits and the like are cut here; report.md has them all."""
 
@@ -31,14 +32,14 @@ def render(
 
     Args:
         report: the dict of report.json.
-        width: columns, at least 40 are used.
+        width: columns; at least 60 are used.
         unicode: False writes ASCII only, for terminals that cannot show more.
         color: True adds ANSI colours of its own; those of foreign text stay inert.
     """
     out = io.StringIO()
     console = Console(
         file=out,
-        width=max(width, 40),
+        width=max(width, _NARROWEST),
         force_terminal=color,
         color_system="standard" if color else None,
         no_color=not color,
@@ -54,19 +55,21 @@ def render(
 def _parts(report: summary.ReportDict, *, unicode: bool) -> Iterable[RenderableType]:
     line = _Line(unicode)
     service = shortened(report.get("service") or "service")
-    yield line(f"{service}: {summary.headline(report)}", _STYLES.get(report["verdict"], ""))
+    why = f" ({summary.why(report)})" if summary.why(report) else ""
+    yield line(f"{service}: {summary.headline(report)}{why}", _STYLES.get(report["verdict"], ""))
     if report["findings"]:
         yield _limits(report, line)
     for entry in report.get("tgs") or ():
         yield line(f"tgs {summary.tgs_figure(entry)}")
         for name, value in summary.tgs_conditions(entry):
-            yield line(f"    {name}: {value}", "" if value != "NOT DOCUMENTED" else "bold red")
+            yield line(f"    {name}: {value}", "bold red" if value == summary.UNDOCUMENTED else "")
     found = summary.sort_findings(report)
     yield from _section(line, "Stopped", map(summary.brief, found.stopped))
     yield from _section(line, "Sent back", map(summary.brief, found.sent_back))
     yield from _section(line, "On condition", map(summary.brief, found.conditional))
     yield from _section(line, "Not measured", summary.not_measured(report))
     yield from _section(line, "Errors", summary.errors(report))
+    yield from _section(line, "Note", summary.warnings(report))
 
 
 class _Line:
@@ -111,8 +114,9 @@ def _remark(f: phrases.FindingDict) -> str:
 def _where(f: phrases.FindingDict) -> str:
     if not f.get("bucket"):
         return shortened(f["id"])
-    scope = phrases.scope(f)
-    return shortened(f["bucket"]) + (f" ({scope})" if scope else "")
+    if not f.get("bucket_range"):
+        return shortened(f["bucket"])
+    return f"{shortened(f['bucket'])}, {shortened(f['bucket_range']).replace(' tokens', '')}"
 
 
 def _section(line: _Line, title: str, rows: Iterable[str]) -> Iterable[RenderableType]:

@@ -46,7 +46,7 @@ def test_a_tgs_figure_shows_its_four_conditions() -> None:
     assert text.count("NOT DOCUMENTED") == 3
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 200])
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 200])
 def test_no_verdict_is_lost_at_any_width(width: int) -> None:
     """Narrow terminals fold; they never cut a verdict away."""
     text = "".join(terminal.render(EVERYTHING, width=width).split())

@@ -1,0 +1,230 @@
+"""``llmsla check``: judge stored timelines again, with the code that judged them live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from . import judging
+from .errors import UsageError
+from .finding import EXIT_CODES
+from .log import RunLog, read_run
+from .policy import LoadedPolicy, load_policy
+from .reports import folder, json_report
+
+_SAME_TARGET = ("timeouts", "offline")
+"""Keys of ``target`` that do not change what was measured; all others must agree."""
+_SAME_WORKLOAD = ("max_new_tokens", "force_length", "sampling", "system_prompt", "warm_cache")
+"""Keys of ``workload`` that change what was measured."""
+
+
+def check(paths: Sequence[Path], sla: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Judge the timelines at ``paths`` by the policy in ``sla``.
+
+    Args:
+        paths: timelines.jsonl files, run folders, or report folders (their latest run).
+        sla: the policy; None judges by the policy the run recorded.
+
+    Returns:
+        The dict of report.json and remarks for the reader.
+
+    Raises:
+        UsageError: a file is missing, empty, damaged, of another tool, or measured under
+            conditions that are not those of the policy or of the other files.
+    """
+    files = [timelines_at(p) for p in paths]
+    logs = [read_run(f) for f in files]
+    _refuse_twice(files, logs)
+    for log in logs[1:]:
+        _refuse_mixture(logs[0], log)
+    release = None if sla is None else load_policy(sla, to_run=False)
+    if release is not None:
+        _refuse_other_conditions(logs[0], release)
+    log = pooled(logs)
+    report = judging.build_report(log, judging.judge_log(log, release))
+    return report, [*_remarks(log, release), *_pooling(files)]
+
+
+def exit_code(report: Mapping[str, Any]) -> int:
+    """0 only for a complete PASS that rests on findings; 1, 2 or 3 otherwise."""
+    code = EXIT_CODES.get(report["verdict"], 3)
+    if code == 0 and not (report["complete"] is True and report["findings"]):
+        return 2
+    return code
+
+
+def timelines_at(path: Path) -> Path:
+    """The timelines.jsonl that ``path`` means.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise UsageError(
+            f"{path}: no such file or folder. Give a timelines.jsonl, a run folder "
+            "(.llmsla/runs/<UTC>) or a report folder (.llmsla)"
+        )
+    here = path / folder.TIMELINES_NAME
+    if here.is_file():
+        return here
+    latest = json_report.resolve_latest(path)
+    if latest is not None and (latest / folder.TIMELINES_NAME).is_file():
+        return latest / folder.TIMELINES_NAME
+    raise UsageError(
+        f"{path}: holds no {folder.TIMELINES_NAME} and no latest run. Give a run folder "
+        "(.llmsla/runs/<UTC>), a report folder (.llmsla) or the file itself"
+    )
+
+
+def pooled(logs: Sequence[RunLog]) -> RunLog:
+    """Several logs as one, in order of their start: the later ones continue the first.
+
+    Request ids and clock segments are renumbered so that nothing is overwritten.
+    """
+    if len(logs) == 1:
+        return logs[0]
+    ordered = sorted(logs, key=lambda log: str(log.run.get("started") or ""))
+    out = replace(
+        ordered[0],
+        path=", ".join(log.path for log in ordered),
+        **{name: [] for name in _LISTS},  # type: ignore[arg-type]  # the list fields of RunLog
+        gates={},
+        end=ordered[-1].end,
+        in_flight=sum(log.in_flight for log in ordered),
+        truncated=any(log.truncated for log in ordered),
+    )
+    segment = 0
+    for number, log in enumerate(ordered):
+        out.timelines += [
+            replace(t, id=f"{number}:{t.id}", segment=t.segment + segment) for t in log.timelines
+        ]
+        segment += 1 + max((t.segment for t in log.timelines), default=0)
+        out.gates.update(log.gates)
+        for name in _LISTS[1:]:
+            getattr(out, name).extend(getattr(log, name))
+    return out
+
+
+_LISTS = ("timelines", "targets", "segments", "resources", "tgs", "problems")
+
+
+def _refuse_twice(files: Sequence[Path], logs: Sequence[RunLog]) -> None:
+    """The same run given twice would count its evidence twice."""
+    seen: dict[str, Path] = {}
+    for path, log in zip(files, logs, strict=True):
+        names = [f"content {json_report.sha256(path)}"]
+        if log.run.get("started") is not None:
+            host = (log.run.get("host") or {}).get("hostname")
+            names.append(f"run {log.run['started']} {log.run.get('pid')} {host}")
+        for name in names:
+            if name in seen:
+                raise UsageError(
+                    f"{path}: is the same run as {seen[name]}; its evidence would count twice. "
+                    "Give each run once"
+                )
+            seen[name] = path
+
+
+def _refuse_mixture(first: RunLog, other: RunLog) -> None:
+    pairs = {
+        "policies": (first.run.get("policy"), other.run.get("policy")),
+        "machines": (_machine(first), _machine(other)),
+        "models": (_model(first), _model(other)),
+        **{
+            f"policies of {key}": (first.gates[key].get("policy"), other.gates[key].get("policy"))
+            for key in first.gates.keys() & other.gates.keys()
+        },
+    }
+    for what, (one, two) in pairs.items():
+        if one != two:
+            raise UsageError(
+                f"{other.path}: mixed {what}: {first.path} was run under another one "
+                f"({_difference(one, two)}). Runs are pooled only when all of it is the same; "
+                "check them one by one"
+            )
+
+
+def _machine(log: RunLog) -> object:
+    host = log.run.get("host") or {}
+    packages = host.get("packages") or {}
+    return {
+        "cpu": (host.get("cpu") or {}).get("model"),
+        "gpus": [g.get("name") for g in host.get("gpus") or () if isinstance(g, Mapping)],
+        **{name: packages.get(name) for name in ("torch", "transformers", "bitsandbytes")},
+    }
+
+
+def _model(log: RunLog) -> object:
+    return [
+        {k: v for k, v in target.items() if "sha256" in k or k in ("kind", "model", "revision")}
+        for target in log.targets
+    ]
+
+
+def _difference(one: object, two: object) -> str:
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        for key in sorted({*one, *two}, key=str):
+            if one.get(key) != two.get(key):
+                return f"{key}: {_brief(one.get(key))} and {_brief(two.get(key))}"
+    return f"{_brief(one)} and {_brief(two)}"
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
+    """Evidence of another model or workload says nothing about this policy."""
+    recorded = log.run.get("policy")
+    if not isinstance(recorded, Mapping):
+        return
+    given = release.policy.model_dump(mode="json")
+    pairs: list[tuple[str, object, object]] = []
+    if any(k == "target" or k.startswith("target.") for k in release.lines):
+        pairs += _pairs("target", recorded, given, skip=_SAME_TARGET)
+    pairs += _pairs("workload", recorded, given, only=_SAME_WORKLOAD)
+    for key, was, now in pairs:
+        if was != now and "${" not in str(now):
+            raise UsageError(
+                f"{log.path}: was measured with {key} {_brief(was)}, but {release.where} says "
+                f"{_brief(now)}. Measure again under this policy, or judge by the one of the run"
+            )
+
+
+def _pairs(
+    group: str,
+    recorded: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    skip: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+) -> list[tuple[str, object, object]]:
+    was, now = recorded.get(group) or {}, given.get(group) or {}
+    if not isinstance(was, Mapping):
+        return []
+    keys = [k for k in was if k in now] if only is None else list(only)
+    return [(f"{group}.{k}", was.get(k), now.get(k)) for k in keys if k in was and k not in skip]
+
+
+def _remarks(log: RunLog, release: LoadedPolicy | None) -> list[str]:
+    out = []
+    if release is None:
+        out.append("judged by the policy on record in the run; for a release give --sla sla.yaml")
+    elif log.run.get("policy_sha256") not in (None, release.sha256):
+        out.append("the policy differs from the one the run recorded (other limits or evidence)")
+    if log.truncated:
+        out.append("the last line is cut: the run was killed while it wrote")
+    if log.in_flight:
+        out.append(f"{log.in_flight} requests never got an answer; they count as failed")
+    return out
+
+
+def _pooling(files: Sequence[Path]) -> list[str]:
+    if len(files) < 2:
+        return []
+    return [f"{len(files)} runs are judged as one: later runs add evidence, they replace none"]
