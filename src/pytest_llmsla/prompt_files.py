@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,18 +73,20 @@ def guess_encoding(raw: bytes) -> str:
         return "UTF-16"
     if raw[:200].count(0) > len(raw[:200]) // 4:
         return "UTF-16 without a byte order mark"
-    for name, lowest, highest in (
-        ("Shift_JIS", "\u3040", "\u30ff"),  # kana tell Japanese from Chinese
-        ("GBK", "\u4e00", "\u9fff"),
-        ("Big5", "\u4e00", "\u9fff"),
+    # Letters with accents stand alone among ASCII; two-byte characters stand in runs.
+    runs = re.findall(rb"[\x80-\xff]+", raw)
+    if sum(len(r) == 1 for r in runs) > len(runs) / 2:
+        return "Windows-1252 or ISO-8859-1"
+    for name, codec, lowest, highest, share in (
+        ("Shift_JIS", "shift_jis", "\u3040", "\u30ff", 0.25),  # kana tell Japanese from Chinese
+        ("GBK", "gb18030", "\u4e00", "\u9fff", 0.6),
     ):
         try:
-            text = raw.decode({"GBK": "gb18030"}.get(name, name))
+            text = raw.decode(codec)
         except UnicodeDecodeError:
             continue
         foreign = [ch for ch in text if ord(ch) > 127 and not "\u3000" <= ch <= "\u303f"]
-        inside = sum(lowest <= ch <= highest for ch in foreign)
-        if foreign and inside >= (0.25 if name == "Shift_JIS" else 0.6) * len(foreign):
+        if foreign and sum(lowest <= ch <= highest for ch in foreign) >= share * len(foreign):
             return name
     return "Windows-1252 or ISO-8859-1"
 

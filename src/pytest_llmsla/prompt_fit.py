@@ -126,7 +126,7 @@ class Fitter:
     def _script(
         self, corpus: Corpus, style: str, room: int, rng: Random
     ) -> Iterator[tuple[str, int]]:
-        """An instruction, then passages, as ``(sentence, tokens)``: enough to cut more than once."""
+        """An instruction, then passages, as ``(sentence, tokens)``: enough to cut twice."""
         ask = rng.choice(corpus.asks[style])
         left = 2 * room + _MAX_FILL
         for sentence in itertools.chain([ask], _passages(corpus.blocks[style], rng)):

@@ -55,7 +55,7 @@ class Openers:
             for own in (True, False):
                 rng.shuffle(words)
                 for word in words:
-                    text = _dress(word, rng, numbered=depth > 1)
+                    text = _dress(word, rng, numbered=depth > 2)
                     mine = self._slot(word) == slot % _SLOTS
                     if (mine or not own) and self.unseen(text, depth):
                         yield text, depth
