@@ -159,14 +159,18 @@ def labels(
     Raises:
         TargetError: quantised weights were asked for and none are there.
     """
-    return [*_quantised(spec, weights), *_expanded(source, weights, files), *_half(weights)] + [
-        Warn("checkpoint_quantised", f"the checkpoint is itself quantised: {method}.")
-        for method in [_own_quantisation(model)]
-        if method is not None and spec.quantization == "none" and not weights.expanded
+    warns = [
+        *_quantised(spec, model, weights),
+        *_expanded(source, weights, files),
+        *_half(weights),
     ]
+    method = _own_quantisation(model)
+    if method is not None and spec.quantization == "none" and not weights.expanded:
+        warns.append(Warn("checkpoint_quantised", f"the checkpoint is itself quantised: {method}."))
+    return warns
 
 
-def _quantised(spec: HfSpec, weights: Weights) -> Iterator[Warn]:
+def _quantised(spec: HfSpec, model: Any, weights: Weights) -> Iterator[Warn]:
     if spec.quantization == "none":
         return
     if not weights.quantised_layers:
@@ -179,6 +183,13 @@ def _quantised(spec: HfSpec, weights: Weights) -> Iterator[Warn]:
             "compute_dtype_float32",
             f"{spec.quantization} without compute_dtype multiplies in float32. Set "
             "target.compute_dtype: bfloat16 (or float16) to compute as a server would.",
+        )
+    asked = str(model.dtype).removeprefix("torch.")
+    if spec.quantization == "int8" and asked != "float16":
+        yield Warn(
+            "int8_casts",
+            f"int8 layers cast their {asked} inputs to float16 at every step. Use dtype: float16 "
+            "to compute as a server would.",
         )
 
 

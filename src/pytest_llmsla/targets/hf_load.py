@@ -6,10 +6,10 @@ Nothing a checkpoint brings is executed: safetensors or GGUF only, ``trust_remot
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import io
 import json
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ import torch
 import transformers
 
 from ..errors import TargetError, UsageError
+from .hf_engine import compile_decode
 from .hf_resolve import Source, resolve
 from .hf_spec import HfSpec
 
@@ -96,6 +97,8 @@ def quantization_config(spec: HfSpec) -> Any | None:
     require("bitsandbytes", f"target.quantization: {spec.quantization} needs it")
     require("accelerate", f"target.quantization: {spec.quantization} needs it")
     if spec.quantization == "int8":
+        # It logs one line a layer and token about a cast; describe() says it once instead.
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
         return transformers.BitsAndBytesConfig(load_in_8bit=True)
     options: dict[str, Any] = {}
     if spec.compute_dtype is not None:
@@ -156,36 +159,10 @@ def _recorded() -> Iterator[list[str]]:
     with warnings.catch_warnings(record=True) as caught, quiet():
         warnings.simplefilter("always")
         yield said
-    said.extend(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught))
-
-
-def plain_generation_config(model: Any, eos: tuple[int, ...], pad: int | None) -> None:
-    """Give ``model`` a generation config that holds its end tokens and nothing else.
-
-    A checkpoint's own sampling defaults would otherwise fill every key that a policy leaves out.
-    """
-    begin = getattr(model.generation_config, "bos_token_id", None)
-    model.generation_config = transformers.GenerationConfig(
-        bos_token_id=begin, eos_token_id=list(eos) or None, pad_token_id=pad
-    )
-
-
-def compile_decode(model: Any, mode: str) -> None:
-    """Compile the one-token forward of ``model`` in place; the prefill runs as it is.
-
-    Every prompt length is another shape, so a compiled prefill would compile inside measured
-    requests. The hooks that time a forward stay outside the compiled part.
-    """
-    plain = model.forward
-    compiled = torch.compile(plain, mode=mode)
-
-    @functools.wraps(plain)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        ids = kwargs.get("input_ids")
-        one_token = ids is not None and ids.shape[-1] == 1
-        return (compiled if one_token else plain)(*args, **kwargs)
-
-    model.forward = forward
+    # A library's notes to its own developers say nothing about this model.
+    internal = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
+    told = [w for w in caught if not issubclass(w.category, internal)]
+    said.extend(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in told))
 
 
 def _check_compile(spec: HfSpec, source: Source) -> None:

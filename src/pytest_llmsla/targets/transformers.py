@@ -35,7 +35,7 @@ class TransformersTarget:
     def __init__(self, spec: HfSpec, loaded: Loaded) -> None:
         from ..probes.memory import MemoryProbe
         from .hf_describe import inspect
-        from .hf_load import plain_generation_config
+        from .hf_engine import plain_generation_config
         from .hf_prompt import PromptRenderer
 
         self._spec = spec
@@ -229,7 +229,9 @@ class TransformersTarget:
         self, ask: Ask, record: Recorder, prompt: int, out: list[int], notes: list[str]
     ) -> Answer:
         began = record.clock()
-        text = str(self.tokenizer.decode(out, skip_special_tokens=True))
+        text = str(
+            self.tokenizer.decode(out, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
         record.stage("detokenise", record.clock() - began)
         ended = out[-1] in self._ends.eos
         if ended:
