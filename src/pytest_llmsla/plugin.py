@@ -1,1 +1,61 @@
-"""pytest hooks and nothing else."""
+"""pytest hooks and nothing else. Loading this imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from . import options
+from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
+from .marker import HELP
+from .options import SUFFIXES
+from .state import LOADED, OPTIONS
+
+__all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare ``--sla…`` and ``sla_policy``."""
+    options.add(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options, and the policy where one is named: its errors end here, with exit 4."""
+    config.addinivalue_line("markers", HELP)
+    opts = config.stash[OPTIONS] = options.read(config)
+    if opts.policy is not None:
+        from .collection import load_named
+
+        config.stash[LOADED] = load_named(opts, opts.policy)
+        if opts.by_option and opts.policy not in options.named_policies(config, opts.cwd):
+            config.args.append(str(opts.policy))
+    if config.pluginmanager.hasplugin("xdist"):
+        from .xdist_bridge import XdistBridge
+
+        config.pluginmanager.register(XdistBridge(config), "llmsla-xdist")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect the one policy that was named; every other file is somebody else's."""
+    if not file_path.name.endswith(SUFFIXES):
+        return None
+    policy = parent.config.stash[OPTIONS].policy
+    if policy is None or file_path != policy:
+        return None
+    from .items import SlaFile
+
+    return SlaFile.from_parent(parent, path=file_path)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Compare what was collected with what is left after every other plugin has selected."""
+    collected = tuple(items)
+    yield
+    from . import planning
+
+    planning.plan(session, collected, items)

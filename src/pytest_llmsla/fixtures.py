@@ -1,0 +1,189 @@
+"""What a test asks for: its bucket measured, one timed call, prompts, the model, a TGS record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .errors import LlmslaError, UsageError
+from .state import GATE, MEASURING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .finding import Finding
+    from .session import Gate
+    from .targets import Target
+    from .timeline import Timeline
+    from .workload import Prompt
+
+NEED_MARK = ("sla_run", "timed_generate", "sla_prompts")
+ALL = (*NEED_MARK, "sla_model", "record_tgs")
+
+
+class SlaResult(list["Timeline"]):
+    """The measured requests of one ``sla_run()``, in start order, with what they show."""
+
+    def __init__(self, timelines: Iterable[Timeline], findings: tuple[Finding, ...]) -> None:
+        super().__init__(timelines)
+        self.findings = findings
+        """Every limit of this test, judged on all requests on record so far."""
+
+
+class SlaRun:
+    """Call it to measure the mark's bucket until every limit is decided."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __call__(self, **overrides: Any) -> SlaResult:
+        """Warm up and ask the bucket's prompts.
+
+        Args:
+            overrides: ``max_new_tokens`` or ``sampling`` for these requests.
+
+        Raises:
+            UsageError: an override that is not known.
+            TargetError: the model cannot be loaded.
+        """
+        timelines = self._gate.run(**overrides)
+        return SlaResult(timelines, tuple(self._gate.findings()))
+
+    async def aio(self, **overrides: Any) -> SlaResult:
+        """The same for ``async def`` tests: measures in a thread, the event loop stays free."""
+        return await asyncio.to_thread(self, **overrides)
+
+
+class TimedGenerate:
+    """Call it with a prompt to ask the model once, timed. The first call warms up before it."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __call__(self, prompt: str, **overrides: Any) -> Timeline:
+        """Ask ``prompt`` once.
+
+        Args:
+            prompt: user text; its rendered length must lie in the mark's bucket.
+            overrides: ``max_new_tokens``, ``sampling`` or ``system`` for this request.
+
+        Returns:
+            The request's :class:`~pytest_llmsla.timeline.Timeline`; a failed request is one with
+            ``status == "error"``, it does not raise.
+
+        Raises:
+            UsageError: an override that is not known, or a prompt that is not text.
+            TargetError: the model cannot be loaded.
+        """
+        return self._gate.ask(prompt, **overrides)
+
+    async def aio(self, prompt: str, **overrides: Any) -> Timeline:
+        """The same for ``async def`` tests: generates in a thread, the event loop stays free."""
+        return await asyncio.to_thread(self, prompt, **overrides)
+
+
+class RecordTgs:
+    """Call it to put a TGS figure measured elsewhere on the record, with its four conditions."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+
+    def __call__(
+        self,
+        value: float,
+        *,
+        prompt_lengths: Any = None,
+        sampling: Any = None,
+        concurrency: Any = None,
+        memory: Any = None,
+    ) -> None:
+        """Record ``value`` tokens per second.
+
+        Args:
+            value: tokens per second, finite and above 0.
+            prompt_lengths: tokens, such as ``"100-500"`` or ``[128, 512]``.
+            sampling: a dict such as ``{"temperature": 0.8}`` or words such as ``"greedy"``.
+            concurrency: requests in flight.
+            memory: the figure and what it is, such as ``"5.1 GiB, allocated peak"``.
+
+        Fails the test when a condition is missing: a figure without it cannot be compared (rule 3).
+        """
+        self._request.config.stash[MEASURING].record_tgs(
+            self._request.node,
+            value,
+            {
+                "prompt_lengths": prompt_lengths,
+                "sampling": sampling,
+                "concurrency": concurrency,
+                "memory": memory,
+            },
+        )
+
+
+def _gate(request: pytest.FixtureRequest) -> Gate:
+    name = request.fixturename
+    if GATE not in request.node.stash:
+        pytest.fail(
+            f"{name} needs a mark that says what to measure: add @sla(prompt_max=128, "
+            "ttft_ms=300) to this test.",
+            pytrace=False,
+        )
+    measuring = request.config.stash[MEASURING]
+    try:
+        return measuring.gate_of(request.node)
+    except LlmslaError as e:
+        pytest.fail(f"{name}: {e}", pytrace=False)
+
+
+@pytest.fixture
+def sla_run(request: pytest.FixtureRequest) -> SlaRun:
+    """``sla_run()`` asks the mark's bucket of prompts until every limit is decided."""
+    return SlaRun(_gate(request))
+
+
+@pytest.fixture
+def timed_generate(request: pytest.FixtureRequest) -> TimedGenerate:
+    """``timed_generate(prompt)`` asks the model once, timed; ``.aio`` in async tests."""
+    return TimedGenerate(_gate(request))
+
+
+@pytest.fixture
+def sla_prompts(request: pytest.FixtureRequest) -> Iterator[Prompt]:
+    """Fresh prompts of the mark's bucket, without end: no prompt repeats in a run."""
+    return _gate(request).prompts()
+
+
+@pytest.fixture(scope="session")
+def sla_model(request: pytest.FixtureRequest) -> Target:
+    """The loaded target of this run's policy; ``.model`` and ``.tokenizer`` in-process."""
+    measuring = request.config.stash.get(MEASURING, None)
+    if measuring is None:
+        pytest.fail(
+            "sla_model was asked for by a test that names no fixture of this plugin and has no "
+            "@sla mark. Name sla_model among the test's arguments.",
+            pytrace=False,
+        )
+    try:
+        return measuring.model()
+    except UsageError as e:
+        pytest.fail(f"sla_model: {e}", pytrace=False)
+
+
+@pytest.fixture
+def record_tgs(request: pytest.FixtureRequest) -> RecordTgs:
+    """``record_tgs(42.5, prompt_lengths=…, sampling=…, concurrency=…, memory=…)``."""
+    return RecordTgs(request)
+
+
+def conditions_missing(conditions: Mapping[str, Any]) -> list[str]:
+    """The conditions that say nothing: None, empty, or text of blanks only."""
+    return [
+        name
+        for name, value in conditions.items()
+        if value is None
+        or (isinstance(value, str) and not value.strip())
+        or (isinstance(value, (Mapping, list, tuple)) and not value)
+    ]
