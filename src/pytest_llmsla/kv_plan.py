@@ -53,7 +53,6 @@ class KvPlan:
     expires: datetime.date
     sha256: str
 
-    @property
     def summary(self) -> str:
         """One line for the finding."""
         return (

@@ -156,16 +156,6 @@ def _target_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
     if not isinstance(target, Mapping):
         return
     kind = target.get("kind", "transformers")
-    gib, source = target.get("memory_gib"), target.get("memory_source")
-    if (gib is None) != (source is None):
-        given, missing = (
-            ("memory_source", "memory_gib") if gib is None else ("memory_gib", "memory_source")
-        )
-        yield Problem(
-            ("target", missing),
-            f"{given} is given without it: a declared figure and where it comes from go together, "
-            "both or neither",
-        )
     if kind == "scripted" and (target.get("entry") is None) == (target.get("script") is None):
         yield Problem(("target", "script"), "a scripted target needs either script or entry")
     if kind != "transformers":

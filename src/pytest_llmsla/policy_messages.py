@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -26,6 +26,8 @@ def problems_of(error: ValidationError, raw: Mapping[str, Any]) -> list[Problem]
         path, info = _locate(e["loc"], raw)
         if path in out or (kind == "value_error" and not path):
             continue  # unions give one error a branch; rules across keys are reported apart
+        if kind == "too_short" and dig(raw, *path):
+            continue  # older pydantic counts only the valid items of a list
         if kind == "extra_forbidden":
             out[path] = Problem(path, unknown_key(path, raw))
         elif kind == "missing":
@@ -62,7 +64,8 @@ def _model_of(path: Path, info: FieldInfo, raw: Mapping[str, Any]) -> type[BaseM
     queue = [info.annotation]
     while queue:
         t = queue.pop()
-        if isinstance(t, type) and issubclass(t, BaseModel):
+        # Python 3.10 takes tuple[Bucket, ...] for a type, and then refuses it in issubclass.
+        if get_origin(t) is None and isinstance(t, type) and issubclass(t, BaseModel):
             return t
         queue.extend(get_args(t))
     return None

@@ -116,25 +116,16 @@ class TransformersTarget(_Keys):
     timeouts: Timeouts = key(Timeouts(), MAPPING, "When a request is given up.")
 
 
-class _InProcess(_Keys):
-    """Keys shared by ``python`` and ``scripted``."""
-
-    max_context: Count | None = key(
-        None, f"{COUNT}, or null", "Longest prompt plus output, tokens; null: unknown."
-    )
-    memory_gib: Positive | None = key(
-        None, "a number of GiB greater than 0, or null", "Declared memory of a remote engine."
-    )
-    memory_source: Text | None = key(None, TEXT_OR_NULL, "Where memory_gib comes from.")
-    timeouts: Timeouts = key(Timeouts(), MAPPING, "When a request is given up.")
-
-
-class PythonTarget(_InProcess):
+class PythonTarget(_Keys):
     """Any callable or (async) iterator of tokens: a team's own engine."""
 
     kind: Literal["python"] = key("python", "python", "What is under test.")
     entry: Text = key(..., "package.module:factory", "The engine. ${NAME} allowed.")
     tokenizer: Text | None = key(None, TEXT_OR_NULL, "Folder or id of its tokenizer.")
+    max_context: Count | None = key(
+        None, f"{COUNT}, or null", "Longest prompt plus output, tokens; null: unknown."
+    )
+    timeouts: Timeouts = key(Timeouts(), MAPPING, "When a request is given up.")
 
 
 class Script(_Keys):
@@ -158,12 +149,13 @@ class Script(_Keys):
     error: Text = key("scripted failure", TEXT, "What a failing request says.")
 
 
-class ScriptedTarget(_InProcess):
+class ScriptedTarget(_Keys):
     """A target with exact timestamps and no waiting: for tests."""
 
     kind: Literal["scripted"] = key("scripted", "scripted", "What is under test.")
     entry: Text | None = key(None, "package.module:factory", "Factory of the script.")
     script: Script | None = key(None, MAPPING, "The script, written here.")
+    timeouts: Timeouts = key(Timeouts(), MAPPING, "When a request is given up.")
 
 
 Target = Annotated[

@@ -35,6 +35,8 @@ PENDING: Mapping[Path, Any] = {
     ("target", "connect_in_ttft"): False,
     ("target", "metrics_url"): None,
     ("target", "retries"): 0,
+    ("target", "memory_gib"): None,
+    ("target", "memory_source"): None,
     ("target", "timeouts", "connect_s"): 10,
 }
 

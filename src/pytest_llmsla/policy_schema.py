@@ -9,6 +9,8 @@ import json
 import sys
 from typing import Any
 
+from pydantic import VERSION
+
 from .policy_models import VALID, Policy
 
 
@@ -33,9 +35,15 @@ def sla_schema() -> dict[str, Any]:
     schema["required"] = ["version", "target", "buckets"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": f"Made by pytest_llmsla.policy_schema with pydantic {pydantic_version()}",
         "title": "sla.yaml (schema version 1)",
         **{k: v for k, v in schema.items() if k != "title"},
     }
+
+
+def pydantic_version() -> str:
+    """Major and minor version: the schema's wording differs between them."""
+    return ".".join(VERSION.split(".")[:2])
 
 
 def _tidy(node: Any) -> None:

@@ -17,7 +17,7 @@ import yaml
 from .errors import UsageError
 from .policy_checks import BUCKET_NAME, Path, Problem
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 200_000
 MAX_VALUES = 20_000
 MAX_DEPTH = 40
 _TAG = "tag:yaml.org,2002:"
@@ -93,9 +93,7 @@ def read_yaml(data: bytes, name: str) -> Document:
         UsageError: the file as a whole cannot be read; the message names line and cause.
     """
     if len(data) > MAX_BYTES:
-        raise UsageError(
-            f"{name}: {len(data):,} bytes; a policy has at most {MAX_BYTES:,}. Is this the file?"
-        )
+        raise UsageError(f"{name}: {len(data):,} bytes; at most {MAX_BYTES:,}. Is this the file?")
     text = decode_utf8(data, name)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -76,7 +76,7 @@ def test_every_form_gives_the_same_plan(tmp_path: Path, name: str, text: str) ->
     assert found.measures == ("paged attention", "shorter system prompt")
     assert found.owner == "Li Wei"
     assert found.expires == datetime.date(2026, 3, 31)
-    assert found.summary == (
+    assert found.summary() == (
         "cause: KV reads outgrow the cache past 900 tokens; measures: paged attention, shorter "
         "system prompt; owner: Li Wei; expires 2026-03-31"
     )

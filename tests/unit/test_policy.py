@@ -220,7 +220,7 @@ def test_scripts_may_hold_one_number_or_a_list(tmp_path: Path) -> None:
     script = "{ttft_ms: [100, 400], itl_ms: 0, tokens: 8, fail: [0, 3], error: lost}"
     text = SHORT.replace(
         "{kind: transformers, model: smollm2-135m-instruct, dtype: bfloat16}",
-        f"{{kind: scripted, script: {script}, memory_gib: 2, memory_source: nvidia-smi}}",
+        f"{{kind: scripted, script: {script}}}",
     )
     target = load(tmp_path, text).policy.target
     assert isinstance(target, ScriptedTarget)

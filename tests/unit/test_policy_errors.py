@@ -214,8 +214,7 @@ CASES = [
     (
         TARGET,
         "{kind: python, entry: 'a:b', memory_gib: 3}",
-        ":3: target.memory_source: memory_gib is given without it: a declared figure and where it "
-        "comes from go together, both or neither",
+        ":3: target.memory_gib: not implemented in this version: remove it",
     ),
     # budgets
     (
@@ -425,7 +424,7 @@ INNER += ["max_requests", "preset", "formats", "load", "sampling", "percentile",
 GROUPS = st.dictionaries(st.sampled_from(INNER), JSONISH, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(KEYS), JSONISH | GROUPS | st.lists(GROUPS, max_size=3), max_size=4
