@@ -186,7 +186,7 @@ def build_report(
         "reruns": _reruns(outcomes),
         "family_alpha_fail": _family(gates, findings),
         "sampling_seed": None if shown is None else shown.loaded.policy.workload.seed,
-        "prompt_notes": sorted({str(n) for t in log.targets for n in t.get("prompt_notes") or ()}),
+        "prompt_notes": list((log.end or {}).get("prompt_notes") or ()),
     }
 
 

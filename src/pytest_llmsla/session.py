@@ -22,12 +22,12 @@ from .runner import BucketPlan, Runner, RunPlan, Timeouts, say
 from .targets.base import Target
 from .timeline import Timeline
 from .verdict import PEAK, Gatekeeper, limits_of
-from .workload import Prompt, PromptFactory, top_quarter
+from .workload import Prompt, PromptFactory
 
 PEAK_PROMPT_TOKENS = 64
 """Longest prompt of a peak-TGS request: short, as the rule's source has it."""
 PEAK_REQUESTS = 3
-_OVERRIDES = ("max_new_tokens", "sampling", "system")
+_OVERRIDES = ("max_new_tokens", "sampling")
 
 
 class Progress(Protocol):
@@ -172,7 +172,7 @@ class Session:
             raise found
         return found
 
-    def describe(self, target: Target, gate: str | None, factory: PromptFactory) -> None:
+    def describe(self, target: Target, gate: str | None) -> None:
         """Write the ``target`` line of a gate."""
         facts = dict(target.describe())
         self.writer.line(
@@ -181,9 +181,8 @@ class Session:
                 "gate": gate,
                 "kind": target.kind,
                 "start_point": target.start_point,
-                "template_tokens": int(facts.get("template_overhead") or 0),
+                "template_tokens": int(facts.get("template_overhead_tokens") or 0),
                 **facts,
-                "prompt_notes": list(factory.notes),
             }
         )
 
@@ -197,10 +196,9 @@ class Session:
         """One factory per target and prompt source, so that no prompt repeats in a run."""
         work = loaded.policy.workload
         prompts = work.prompts
-        key = json.dumps(
-            [loaded.policy.target.model_dump(mode="json"), prompts, work.system_prompt, work.seed],
-            sort_keys=True,
-        )
+        # Not keyed by the seed: two gates on one target must not send the same prompts.
+        spec = loaded.policy.target.model_dump(mode="json")
+        key = json.dumps([spec, prompts, str(loaded.base), work.system_prompt], sort_keys=True)
         if key not in self._factories:
             self._factories[key] = PromptFactory(
                 target.count,
@@ -229,7 +227,10 @@ class Session:
     def close(self, reason: str = "ended") -> None:
         """Write the ``end`` line, close the log and the targets. Idempotent."""
         if self._writer is not None:
-            self._writer.line({"type": "end", "reason": reason, "utc": utc_now()})
+            notes = sorted({note for f in self._factories.values() for note in f.notes})
+            self._writer.line(
+                {"type": "end", "reason": reason, "utc": utc_now(), "prompt_notes": notes}
+            )
             self._writer.close()
             self._writer = None
         for target in self._targets.values():
@@ -313,7 +314,7 @@ class Gate:
             UsageError: an override that is not known, or more tokens than the policy judges.
             TargetError: the model cannot be loaded.
         """
-        self._check(overrides)
+        self._check(overrides, _OVERRIDES)
         self._ready()
         self._measure([b.name for b in self.policy.buckets], overrides)
         return [t for t in self.timelines if t.attempt == self._attempt and not t.warmup]
@@ -325,7 +326,7 @@ class Gate:
             UsageError: an override that is not known, or a prompt that is not text.
             TargetError: the model cannot be loaded.
         """
-        self._check(overrides)
+        self._check(overrides, (*_OVERRIDES, "system"))
         if not isinstance(prompt, str) or not prompt.strip():
             raise UsageError(f"the prompt is {prompt!r:.80}; valid: text that is not empty.")
         target = self._ready()
@@ -368,13 +369,12 @@ class Gate:
         target = self.session.target_of(self.loaded, self.key)
         if self._target is None:
             self._target = target
-            factory = self.session.factory(self.loaded, target)
-            self.session.describe(target, self.key, factory)
+            self.session.describe(target, self.key)
             for keeper in {id(k): k for k in (self._keeper, self._attempt_keeper)}.values():
                 keeper.facts(
                     {
                         "start_point": target.start_point,
-                        "template_tokens": target.describe().get("template_overhead") or 0,
+                        "template_tokens": target.describe().get("template_overhead_tokens") or 0,
                     }
                 )
         self.session.use_clock(target)
@@ -388,6 +388,7 @@ class Gate:
                 raise
             self._stop(None, str(e))
             return
+        self._say_outside(target)
         plans = []
         for name in names:
             try:
@@ -401,17 +402,21 @@ class Gate:
         if ended != "problem" and self.key is None:
             self._measure_peak(target)
 
+    def _say_outside(self, target: Target) -> None:
+        """Name a file's prompts that no bucket takes."""
+        ranges = {b.name: (b.prompt_min, b.longest) for b in self.policy.buckets}
+        for line in self.session.factory(self.loaded, target).outside(ranges):
+            self.session.progress.say(f"not used: {line}")
+
     def _measure_peak(self, target: Target) -> None:
         """Peak TGS: a few short greedy requests, outside every bucket's evidence."""
         b = self.policy.buckets[0]
         hi = min(b.longest, PEAK_PROMPT_TOKENS)
         try:
-            factory = self.session.factory(self.loaded, target)
-            stream = factory.stream(PEAK, 1, hi)
-            first = next(stream)
+            stream = self.session.factory(self._with_own_prompts(), target).stream(PEAK, 1, hi)
+            left = iter([next(stream) for _ in range(PEAK_REQUESTS + 1)])
         except LlmslaError:
             return  # no prompt that short can be made: the report then has no peak figure
-        left = iter([first, *(next(stream) for _ in range(PEAK_REQUESTS))])
         work = self.policy.workload
         plan = BucketPlan(
             bucket=PEAK,
@@ -428,6 +433,11 @@ class Gate:
         self._runner(target).run(
             RunPlan([plan], self.policy.evidence.max_seconds, self._timeouts()), lambda _: True
         )
+
+    def _with_own_prompts(self) -> LoadedPolicy:
+        """This policy with the built-in prompts: a file's are for its buckets."""
+        work = self.policy.workload.model_copy(update={"prompts": "builtin"})
+        return replace(self.loaded, policy=self.policy.model_copy(update={"workload": work}))
 
     def _stop(self, bucket: str | None, reason: str) -> None:
         self.session.problem(self.key, bucket, reason)
@@ -462,16 +472,10 @@ class Gate:
         sampling = work.sampling.model_dump(mode="json", exclude_none=True)
         sampling.update(overrides.get("sampling") or {})
         prompts = factory.stream(name, b.prompt_min, b.longest)
-        # Warm-up keeps to the top of the range: one shape, so that its times can be compared.
-        warm = factory.stream(name, top_quarter(b.prompt_min, b.longest), b.longest)
-        if "system" in overrides:
-            system = overrides["system"]
-            prompts = (replace(p, system=system) for p in prompts)
-            warm = (replace(p, system=system) for p in warm)
         return BucketPlan(
             bucket=name,
             prompts=prompts,
-            warmup_prompts=warm,
+            warmup_prompts=factory.warmup(name, b.prompt_min, b.longest),
             max_new_tokens=int(overrides.get("max_new_tokens", work.max_new_tokens)),
             sampling=sampling,
             force_length=work.force_length,
@@ -489,10 +493,10 @@ class Gate:
     def _runner(self, target: Target) -> Runner:
         return Runner(target, _Sink(self, target), self.session.next_id)
 
-    def _check(self, overrides: Mapping[str, Any]) -> None:
+    def _check(self, overrides: Mapping[str, Any], valid: tuple[str, ...]) -> None:
         for name in overrides:
-            if name not in _OVERRIDES:
-                raise UsageError(f"{name!r} cannot be overridden; valid: {', '.join(_OVERRIDES)}.")
+            if name not in valid:
+                raise UsageError(f"{name!r} cannot be overridden; valid: {', '.join(valid)}.")
         most, asked = self.policy.workload.max_new_tokens, overrides.get("max_new_tokens")
         if asked is not None and not (
             isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= most

@@ -155,7 +155,8 @@ class Gatekeeper:
                 bursts_allowed=policy.itl.bursts == "allow",
                 force_length=policy.workload.force_length,
             )
-        return FailureJudge(limit, self._demand, requests)
+        others = [x for x in self.limits if x.bucket == limit.bucket and x.rule != "error"]
+        return FailureJudge(limit, self._demand, requests, alone=not others)
 
     def facts(self, target: Mapping[str, Any]) -> None:
         """What is known of the loaded target (a ``target`` line)."""

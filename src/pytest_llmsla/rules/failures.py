@@ -11,13 +11,18 @@ _DEFAULT_QUANTILE = 0.95  # how many requests "no failure" must rest on: those o
 
 
 class FailureJudge:
-    """Limit 0: any failure is FAIL, none over as many requests as a clean P95 takes is PASS.
+    """Limit 0: any failure is FAIL; none among the requests that were asked is PASS.
 
-    A limit above 0 is a share judged by the same sequential test (p0 = the limit).
+    How many are asked is up to the bucket's other limits; without any (``alone``) it is as many
+    as a clean P95 takes. A limit above 0 is a share judged by the same sequential test (p0 = the
+    limit).
     """
 
-    def __init__(self, limit: Limit, demand: Demand, requests: Requests) -> None:
+    def __init__(
+        self, limit: Limit, demand: Demand, requests: Requests, *, alone: bool = False
+    ) -> None:
         self.limit = limit
+        self._alone = alone
         self._share = limit.limit or 0.0
         self._demand = demand
         self._requests = requests
@@ -34,11 +39,13 @@ class FailureJudge:
 
     @property
     def undecided(self) -> bool:
-        """A share of 0 drives no requests of its own unless nothing else does."""
+        """A share of 0 drives requests of its own only when nothing else does."""
         if self._demand.alpha_pass is None:
             return self._n < OBSERVED_REQUESTS
         if self._gate is not None:
             return self._gate.decision is None
+        if not self._alone:
+            return False
         need = self._demand.min_units(_DEFAULT_QUANTILE) or 0
         return self._failed == 0 and self._n < need
 
@@ -90,7 +97,7 @@ class FailureJudge:
                 tag = f"observed, n={self._n}: not release evidence"
                 return ("inconclusive" if self._demand.release else "pass"), f"{label}; {tag}"
             need = self._demand.min_units(_DEFAULT_QUANTILE) or 0
-            if self._n < need and self._share == 0:
+            if self._alone and self._n < need:
                 return "inconclusive", f"{label}: {self._n} of at least {need} requests"
             return "pass", label
         verdict: Verdict = self._gate.verdict()
