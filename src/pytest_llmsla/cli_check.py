@@ -182,6 +182,12 @@ def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
     """Evidence of another model or workload says nothing about this policy."""
     recorded = log.run.get("policy")
     if not isinstance(recorded, Mapping):
+        if any(t.gate is None for t in log.timelines):
+            raise UsageError(
+                f"{log.path}: the run line has no policy, so nobody knows which model and which "
+                "sampling these requests had. Give the log of a run, or write the resolved "
+                "policy into its first line"
+            )
         return
     given = release.policy.model_dump(mode="json")
     pairs: list[tuple[str, object, object]] = []

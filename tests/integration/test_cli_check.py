@@ -368,6 +368,19 @@ def test_a_file_of_policy_and_requests_is_enough(
     assert code == 1
 
 
+def test_requests_without_a_policy_on_record_are_refused(
+    passing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Requests of an unknown model and sampling are no evidence, whatever policy is given."""
+    first, *rest = log_of(passing).read_text().splitlines(keepends=True)
+    run = {k: v for k, v in json.loads(first).items() if k in ("type", "schema", "host")}
+    path = tmp_path / "unknown.jsonl"
+    path.write_text("".join([json.dumps(run) + "\n", *rest]))
+    code, out, err = checked(capsys, path, "--sla", passing / "sla.yaml")
+    assert (code, out) == (4, "")
+    assert "has no policy" in err
+
+
 def apart(
     *args: object, env: dict[str, str] | None = None, **extra: Any
 ) -> subprocess.CompletedProcess[bytes]:

@@ -118,3 +118,13 @@ def test_long_texts_are_cut_and_their_length_told() -> None:
     text = markdown.render(report(ttft(), errors=[{"error": "x" * 1_000_000, "count": 1}]))
     assert len(text) < 20_000
     assert "(1000000 characters)" in text.replace("\\", "")
+
+
+def test_a_very_large_run_stays_readable() -> None:
+    """200 gates, thousands of kinds of errors: one row a limit, lists cut with their length."""
+    findings = [ttft(id=f"t.py::test_{i}/ttft_p95", percentiles={"p95": 1.5}) for i in range(200)]
+    errors = [{"reason": f"odd error {i}", "count": 1, "bucket": "short"} for i in range(5000)]
+    text = markdown.render(report(*findings, errors=errors))
+    assert rows_of_limits(text) == 200
+    assert "5000 in all" in text
+    assert len(text) < 500_000

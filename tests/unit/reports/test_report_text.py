@@ -8,9 +8,10 @@ import pytest
 from report_samples import CONDITIONS, HOSTILE, NORMAL, itl, passed, tgs, ttft, undecided
 
 from pytest_llmsla.finding import Evidence
-from pytest_llmsla.reports import numbers
+from pytest_llmsla.reports import numbers, phrases
 from pytest_llmsla.reports.text import failure_block
 from pytest_llmsla.rules.tgs import undocumented
+from pytest_llmsla.stats import operating_characteristic
 
 
 def test_the_published_example() -> None:
@@ -28,11 +29,36 @@ def test_inconclusive_says_how_far_it_got_and_what_to_do() -> None:
     """An undecided block carries the operating characteristic and the next step."""
     text = " ".join(failure_block(undecided()).split())
     assert "no bound yet: 30 of at least 69 requests" in text
-    for part in ("1 % ends as PASS in 96 %", "2 % in 66 %", "3 % in 30 %", "10 % ends as FAIL"):
+    for part in (
+        "1 % ends as PASS in about 96 %",
+        "2 % in 66 %",
+        "3 % in 30 %",
+        "10 % ends as FAIL",
+    ):
         assert part in text
     assert "62 %, 15 % in 99.7 %" in text
     assert "evidence.max_requests" in text
     assert "do not rerun until green" in text
+
+
+@pytest.mark.parametrize(
+    ("share", "outcome", "percent"),
+    [
+        (0.01, "passes", "96"),
+        (0.02, "passes", "66"),
+        (0.03, "passes", "30"),
+        (0.10, "fails", "62"),
+        (0.15, "fails", "99.7"),
+    ],
+)
+def test_the_power_that_is_printed_is_that_of_the_test(
+    share: float, outcome: str, percent: str
+) -> None:
+    """Each printed figure lies within 2.5 points of the exact probability."""
+    assert f"{share:.0%}".replace("%", " %") in phrases.OPERATING_CHARACTERISTIC
+    assert f"{percent} %" in phrases.OPERATING_CHARACTERISTIC
+    point = operating_characteristic(share)
+    assert 100 * getattr(point, outcome) == pytest.approx(float(percent), abs=2.5)
 
 
 def test_too_few_calls_in_a_test_name_sla_run_and_observed() -> None:
