@@ -22,7 +22,7 @@ MAX_VALUES = 20_000
 MAX_DEPTH = 40
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
-_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)?\.?[0-9]*([eE][-+]?[0-9]+)?\Z")
+_FLOAT = re.compile(r"[-+]?(?=\.?[0-9])(0|[1-9][0-9]*)?\.?[0-9]*([eE][-+]?[0-9]+)?\Z")
 # Text to YAML 1.1 and a number to YAML 1.2 and to people: 1e3, 5e-1.
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
 # 08 is text to YAML 1.1 (no octal number has an 8) and 8 to YAML 1.2.
@@ -265,15 +265,18 @@ class _Reader:
 def _reads_as(text: str) -> str:
     """How YAML 1.1 reads an integer that is not plain decimal."""
     body = text.lstrip("+-").replace("_", "")
-    if ":" in text:
-        total = 0
-        for part in body.split(":"):
-            total = total * 60 + int(part)
-        return f"which YAML reads as {total} (base 60)"
-    if body.startswith(("0x", "0b")):
-        return f"which YAML reads as {int(body, 0)}"
-    if body.startswith("0") and len(body) > 1:
-        return f"which YAML reads as {int(body, 8)} (octal)"
+    try:
+        if ":" in body:
+            total = 0
+            for part in body.split(":"):
+                total = total * 60 + int(part)
+            return f"which YAML reads as {total} (base 60)"
+        if body.startswith(("0x", "0b")):
+            return f"which YAML reads as {int(body, 0)}"
+        if body.startswith("0") and len(body) > 1:
+            return f"which YAML reads as {int(body, 8)} (octal)"
+    except ValueError:
+        pass
     return "not a plain decimal number"
 
 
