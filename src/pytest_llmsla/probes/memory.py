@@ -160,8 +160,8 @@ class MemoryProbe:
         """All figures of the window so far, JSON-ready.
 
         Keys: ``allocated_peak reserved_peak device_used_peak device_used_own rss_peak
-        rss_sampled_peak rss_now`` (GiB or None, then ``<name>_reason``), ``cards`` (the same for
-        each card, with name and UUID), ``methods`` and ``since``.
+        rss_sampled_peak rss_now`` (GiB or None, then ``<name>_reason``), ``device`` as given,
+        ``cards`` (the same for each card, with name and UUID), ``methods`` and ``since``.
         """
         self.sample()
         cards = [self._read_card(o) for o in self._framework.cards(self.device)]
@@ -173,6 +173,7 @@ class MemoryProbe:
         _put(out, "rss_peak", _gib(rss.peak), rss.reason)
         _put(out, "rss_sampled_peak", _gib(rss.sampled_peak), None)
         _put(out, "rss_now", _gib(rss.now), None)
+        out["device"] = self.device
         out["cards"] = cards
         out["since"] = self._since
         out["methods"] = self._methods(len(cards), rss.method)

@@ -188,4 +188,5 @@ def test_without_cuda_only_host_memory_is_known(device: str) -> None:
         assert device in out[f"{name}_reason"]
     assert 0 < out["rss_now"] <= out["rss_peak"]
     assert out["cards"] == []
+    assert out["device"] == device
     json.dumps(out, allow_nan=False)
