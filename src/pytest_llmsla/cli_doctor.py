@@ -81,7 +81,7 @@ def _packages(name: str, packages: tuple[str, ...], *, needed: bool) -> Check:
 def _embedded() -> Check:
     name = f"embedded model {embedded.EMBEDDED}"
     try:
-        path = embedded.find_gguf()
+        path = embedded.find_gguf(embedded.DISTRIBUTION)
     except TargetError as e:
         return Check(name, False, shortened(e))
     if path is None:

@@ -20,7 +20,7 @@ def measured(value: float | None, unit: str = "", *, against: float | None = Non
     if value is None:
         return NOTHING
     if unit in ("share", "ratio"):
-        return percent(value, against=against)
+        return percent(value, against=against, places=1 if 0 < value < 0.1 else 0)
     return _with_unit(_digits(value, _PLACES.get(unit, 2), against), unit)
 
 
@@ -33,16 +33,19 @@ def limit(value: float | None, unit: str = "") -> str:
     return _with_unit(plain(value), unit)
 
 
-def percent(value: float | None, *, against: float | None = None) -> str:
-    """A share of 0–1 as ``88 %``; never 0 % or 100 % unless it is exactly that."""
+def percent(value: float | None, *, against: float | None = None, places: int = 0) -> str:
+    """A share of 0–1 as ``88 %``; never 0 % or 100 % unless it is exactly that.
+
+    ``places`` decimals at least, more where the text would cross ``against``.
+    """
     if value is None:
         return NOTHING
     if not math.isfinite(value):
         raise ValueError(f"a share must be finite, got {value!r}")
     scaled = round(value * 100, 12)
     edge = 0.0 if against is None else round(against * 100, 12)
-    for places in range(_MOST_PLACES):
-        text = f"{scaled:.{places}f}"
+    for more in range(places, _MOST_PLACES):
+        text = f"{scaled:.{more}f}"
         shown = float(text)
         hidden = (shown == 0 and scaled != 0) or (shown == 100 and scaled != 100)
         crossed = against is not None and _side(shown, edge) != _side(scaled, edge)

@@ -186,6 +186,12 @@ def test_shares_reach_0_and_100_only_when_they_are_that(share: float, text: str)
     assert numbers.percent(share) == text
 
 
+def test_a_small_share_of_failures_keeps_a_digit() -> None:
+    """One failure of 135 is 0.7 %, not 1 %."""
+    assert numbers.measured(1 / 135, "share", against=0.0) == "0.7 %"
+    assert numbers.measured(0.0, "share", against=0.0) == "0 %"
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_is_none_is_refused(value: float) -> None:
     """A report writes no NaN and no infinity as if it were a figure."""
