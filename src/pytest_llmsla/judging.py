@@ -44,7 +44,7 @@ def kv_plan_state(loaded: LoadedPolicy, today: date | None = None) -> KvPlanStat
     path = loaded.kv_plan_path
     if path is None:
         return KvPlanState()
-    from .kv_plan import KvPlanProblem, load_kv_plan
+    from .policy.kv_plan import KvPlanProblem, load_kv_plan
 
     try:
         plan = load_kv_plan(path, today or _today())
@@ -67,6 +67,8 @@ class JudgedGate:
     loaded: LoadedPolicy
     keeper: Gatekeeper
     sources: Mapping[str, str]
+    given: bool = False
+    """True for a policy given to judge by, False for the one on record."""
 
     def findings(self) -> list[Finding]:
         """Its findings, with the source lines the run recorded."""
@@ -89,42 +91,62 @@ def judge_log(log: RunLog, release: LoadedPolicy | None = None) -> list[JudgedGa
     (``llmsla check --sla``).
 
     Raises:
-        UsageError: a recorded policy is not one this version can judge by.
+        UsageError: a recorded policy is not one this version can judge by, or a line belongs to
+            a gate whose policy is not on record.
     """
     gates: dict[str | None, JudgedGate] = {}
     if release is not None or log.run.get("policy") is not None:
         recorded = log.run.get("policy")
         loaded = release or _recorded(log, recorded, "policy", log.run.get("policy_base"))
         sources = {} if release is not None else dict(log.run.get("sources") or {})
-        gates[None] = _gate(None, loaded, sources)
-    for key, line in log.gates.items():
-        loaded = _recorded(log, line.get("policy"), f"gate {key}", line.get("policy_base"))
-        gates[key] = _gate(key, loaded, dict(line.get("sources") or {}))
+        gates[None] = _gate(None, loaded, sources, given=release is not None)
+    for name, line in log.gates.items():
+        loaded = _recorded(log, line.get("policy"), f"gate {name}", line.get("policy_base"))
+        gates[name] = _gate(name, loaded, dict(line.get("sources") or {}))
     for target in log.targets:
-        for gate in gates.values():
-            if target.get("gate") == gate.key:
-                gate.keeper.facts(target)
+        _of(gates, target.get("gate"), log).facts(target)
     for t in log.timelines:
-        gate_of = gates.get(t.gate)
-        if gate_of is not None:
-            gate_of.keeper.add(t)
+        _of(gates, t.gate, log).add(t)
     for line in log.resources:
-        gate_of = gates.get(line.get("gate"))
-        if gate_of is not None:
-            gate_of.keeper.resources(line)
+        _of(gates, line.get("gate"), log).resources(line)
     for line in log.problems:
-        gate_of = gates.get(line.get("gate"))
-        if gate_of is not None:
-            gate_of.keeper.problem(line.get("bucket"), str(line.get("reason", "unknown problem")))
-    ended = "interrupted" if log.end is None else str(log.end.get("reason", "ended"))
-    for gate in gates.values():
-        gate.keeper.end(ended)
+        _of(gates, line.get("gate"), log).problem(line.get("bucket"), str(line["reason"]))
+    for key, reason in _endings(log, gates).items():
+        gates[key].keeper.end(reason)
     return list(gates.values())
 
 
-def _gate(key: str | None, loaded: LoadedPolicy, sources: Mapping[str, str]) -> JudgedGate:
+def _of(gates: Mapping[str | None, JudgedGate], key: str | None, log: RunLog) -> Gatekeeper:
+    """The judge of a line. A line of no known gate is evidence that nothing would hear."""
+    found = gates.get(key)
+    if found is not None:
+        return found.keeper
+    if key is None:
+        raise UsageError(
+            f"{log.path}: the policy of its requests is not on record; give it with --sla."
+        )
+    raise UsageError(
+        f"{log.path}: has lines of gate {key!r:.200} but not its 'gate' line. The file is damaged: "
+        "give the whole file."
+    )
+
+
+def _endings(log: RunLog, gates: Iterable[str | None]) -> dict[str | None, str]:
+    """Why measuring ended, by gate: as recorded for the gate, else as the run ended."""
+    whole = "interrupted" if log.end is None else str(log.end["reason"])
+    recorded = (
+        {}
+        if log.end is None
+        else {each.get("gate"): str(each["reason"]) for each in log.end.get("measuring") or ()}
+    )
+    return {key: recorded.get(key, whole) for key in gates}
+
+
+def _gate(
+    key: str | None, loaded: LoadedPolicy, sources: Mapping[str, str], *, given: bool = False
+) -> JudgedGate:
     keeper = Gatekeeper(loaded, gate=key, kv_plan=kv_plan_state(loaded))
-    return JudgedGate(key, loaded, keeper, sources)
+    return JudgedGate(key, loaded, keeper, sources, given)
 
 
 def _recorded(log: RunLog, policy: object, what: str, base: object) -> LoadedPolicy:
@@ -151,6 +173,7 @@ def build_report(
     findings = [f for gate in gates for f in gate.findings()]
     not_measured = _not_measured(gates, findings, outcomes)
     not_measured += [{"id": what, "reason": why} for what, why in missing]
+    not_measured += _not_whole(log, gates)
     findings += _unreceived(gates, findings, outcomes)
     if signoff:
         not_measured += _not_for_signoff(log, gates)
@@ -215,13 +238,40 @@ def _not_measured(
         elif name not in found:
             out.append({"id": name, "reason": "no request of it is on record"})
     for name, outcome in (outcomes or {}).items():
-        if name not in declared and outcome.status not in ("passed", "failed"):
+        if name not in declared:
             why = f": {outcome.reason}" if outcome.reason else ""
+            if outcome.status in ("passed", "failed"):
+                why = ", but the log holds nothing of it"
             out.append({"id": name, "reason": f"{outcome.status}{why}"})
     return out
 
 
 _RAN = ("passed", "failed", "no result received")
+
+
+def _not_whole(log: RunLog, gates: list[JudgedGate]) -> list[dict[str, str]]:
+    """What the log itself lacks: its end, or the policy that the run was made under."""
+    out: list[dict[str, str]] = []
+    if log.end is None or log.truncated:
+        out.append(
+            {
+                "id": "log",
+                "reason": "it has no 'end' line: the run was killed, or the file is cut short, and "
+                "what is missing may have failed",
+            }
+        )
+    for gate in gates:
+        line = log.run if gate.key is None else log.gates[gate.key]
+        said = line.get("policy_sha256")
+        if not gate.given and said is not None and said != gate.loaded.sha256:
+            out.append(
+                {
+                    "id": "policy" if gate.key is None else f"{gate.key}",
+                    "reason": "the policy on record is not the one whose sha256 is on record: it "
+                    "was changed, or written by another version. Give the policy with --sla",
+                }
+            )
+    return out
 
 
 def _unreceived(

@@ -3,7 +3,7 @@
 Line types: ``run`` (first), ``gate`` (a Python test's own policy), ``target`` (facts of a loaded
 target), ``segment`` (a clock's origin in UTC), ``start``, ``request``, ``resources``, ``tgs``
 (a figure measured elsewhere), ``problem`` (why a bucket could not be measured), ``end``.
-Times are nanoseconds since their segment's origin.
+Times are nanoseconds since their segment's origin. What each line holds: :mod:`log_lines`.
 """
 
 from __future__ import annotations
@@ -15,119 +15,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
+from . import log_lines
 from .errors import UsageError
+from .log_lines import to_line
 from .timeline import Timeline
 
 SCHEMA = "llmsla-timelines/1"
-_IN_FLIGHT = "no answer on record: the run ended while this request was in flight"
 
 
 def utc_now() -> str:
     """The wall clock, UTC, ISO 8601 with Z and milliseconds; never used for durations."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def to_line(t: Timeline, *, keep_text: bool = False, origin_ns: int = 0) -> dict[str, Any]:
-    """The ``request`` line of a timeline, times relative to ``origin_ns``."""
-    out: dict[str, Any] = {
-        "type": "request",
-        "id": t.id,
-        "bucket": t.bucket,
-        "unit": t.unit,
-        "prompt_tokens": t.prompt_tokens,
-        "max_new_tokens": t.max_new_tokens,
-        "scheduled_ns": None if t.scheduled_ns is None else t.scheduled_ns - origin_ns,
-        "start_ns": t.start_ns - origin_ns,
-        "arrivals": [[at - origin_ns, k] for at, k in t.arrivals],
-        "end_ns": t.end_ns - origin_ns,
-        "output_tokens": t.output_tokens,
-        "token_source": t.token_source,
-        "finish_reason": t.finish_reason,
-        "status": t.status,
-        "error": t.error,
-        "warmup": t.warmup,
-        "concurrency": t.concurrency,
-        "attempt": t.attempt,
-        "segment": t.segment,
-        "stages": {f"{name}_ns": ns for name, ns in t.stages.items()},
-        "sampling": dict(t.sampling),
-        "cached_tokens": t.cached_tokens,
-        "stamp": t.stamp,
-    }
-    if t.gate is not None:
-        out["gate"] = t.gate
-    if t.purpose is not None:
-        out["purpose"] = t.purpose
-    if t.notes:
-        out["notes"] = list(t.notes)
-    if keep_text:
-        out["text"], out["prompt"] = t.text, t.prompt
-    return out
-
-
-def from_line(line: Mapping[str, Any]) -> Timeline:
-    """A timeline from its ``request`` line.
-
-    Raises:
-        KeyError, TypeError, ValueError: the line lacks a field or holds one of another type.
-    """
-    status = line["status"]
-    if status not in ("ok", "error"):
-        raise ValueError(f"status is {status!r}; valid: 'ok', 'error'")
-    arrivals: list[tuple[int, int]] = []
-    for at, tokens in line["arrivals"]:
-        arrivals.append((_whole(at, "arrivals time"), _whole(tokens, "arrivals tokens")))
-    start, end = _whole(line["start_ns"], "start_ns"), _whole(line["end_ns"], "end_ns")
-    stages = {
-        str(name).removesuffix("_ns"): _whole(ns, f"stages.{name}")
-        for name, ns in (line.get("stages") or {}).items()
-    }
-    warmup = line.get("warmup", False)
-    if not isinstance(warmup, bool):
-        raise TypeError(f"warmup is {warmup!r}; valid: true, false")
-    if not isinstance(line["id"], str) or not isinstance(line["bucket"], str):
-        raise TypeError("id and bucket must be strings")
-    return Timeline(
-        id=line["id"],
-        bucket=line["bucket"],
-        start_ns=start,
-        end_ns=end,
-        arrivals=tuple(arrivals),
-        prompt_tokens=_maybe(line.get("prompt_tokens"), "prompt_tokens"),
-        output_tokens=_maybe(line.get("output_tokens"), "output_tokens"),
-        max_new_tokens=_whole(line["max_new_tokens"], "max_new_tokens"),
-        token_source=line.get("token_source"),
-        finish_reason=line.get("finish_reason"),
-        status=status,
-        error=line.get("error"),
-        scheduled_ns=_maybe(line.get("scheduled_ns"), "scheduled_ns"),
-        warmup=warmup,
-        unit=_whole(line.get("unit", 0), "unit"),
-        concurrency=_whole(line.get("concurrency", 1), "concurrency"),
-        attempt=_whole(line.get("attempt", 1), "attempt"),
-        segment=_whole(line.get("segment", 0), "segment"),
-        stages=stages,
-        sampling=dict(line.get("sampling") or {}),
-        cached_tokens=_maybe(line.get("cached_tokens"), "cached_tokens"),
-        stamp=line.get("stamp", "host"),
-        gate=line.get("gate"),
-        purpose=line.get("purpose"),
-        notes=tuple(line.get("notes") or ()),
-        text=line.get("text"),
-        prompt=line.get("prompt"),
-    )
-
-
-def _whole(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is {value!r}; valid: a whole number")
-    return value
-
-
-def _maybe(value: object, name: str) -> int | None:
-    return None if value is None else _whole(value, name)
 
 
 class RunWriter:
@@ -146,8 +46,10 @@ class RunWriter:
         self._origin = 0
 
     def line(self, record: Mapping[str, Any]) -> None:
-        """Write one line of any type."""
-        text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        """Write one line of any type; a value that JSON cannot hold is written as its text."""
+        text = json.dumps(
+            log_lines.plain(record), ensure_ascii=True, allow_nan=False, separators=(",", ":")
+        )
         with self._lock:
             self._file.write(text + "\n")
             self._file.flush()
@@ -214,7 +116,8 @@ def read_run(path: Path) -> RunLog:
     this format is refused, because evidence that cannot be read cannot pass.
 
     Raises:
-        UsageError: missing, empty, not this format, or a broken line (named by its number).
+        UsageError: missing, empty, not this format, a broken line (named by its number), or
+            requests missing from the middle.
     """
     try:
         raw = path.read_bytes()
@@ -225,39 +128,33 @@ def read_run(path: Path) -> RunLog:
     if not raw.strip():
         raise UsageError(f"{path}: is empty; a timelines.jsonl starts with a 'run' line.")
     lines = raw.split(b"\n")
-    whole_last = lines[-1] == b""
-    log: RunLog | None = None
-    starts: dict[str, Mapping[str, Any]] = {}
-    done: dict[str, Timeline] = {}
+    reader: _Reader | None = None
     for number, data in enumerate(lines, 1):
         if not data.strip():
             continue
-        last = number == len(lines) and not whole_last
         try:
-            record = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+            record = log_lines.parse(data)
         except ValueError as e:
-            if last and log is not None:
-                log.truncated = True
+            # Only the last line can lack its line break: the run was killed while it wrote.
+            if number == len(lines) and reader is not None:
+                reader.log.truncated = True
                 break
             raise UsageError(
                 f"{path}:{number}: not a line of JSON ({e}). "
                 "The file is damaged or of another kind."
             ) from e
-        if log is None:
-            log = _open_log(path, record)
+        if reader is None:
+            reader = _Reader(_open_log(path, record))
             continue
-        _take(path, number, record, log, starts, done)
-    if log is None:
-        raise UsageError(f"{path}: has no 'run' line.")
-    for missing in starts.keys() - done.keys():
-        done[missing] = _lost(starts[missing])
-        log.in_flight += 1
-    log.timelines = sorted(done.values(), key=lambda t: (t.segment, t.start_ns))
-    return log
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not a number here")
+        try:
+            reader.take(record)
+        except (KeyError, TypeError, ValueError) as e:
+            what = f"lacks {e}" if isinstance(e, KeyError) else str(e)
+            raise UsageError(
+                f"{path}:{number}: {what}. The file is damaged or of another version."
+            ) from e
+    assert reader is not None  # a file that is not blank has a first line
+    return reader.finished()
 
 
 def _open_log(path: Path, record: object) -> RunLog:
@@ -269,40 +166,69 @@ def _open_log(path: Path, record: object) -> RunLog:
         seen = record.get("schema") if isinstance(record, dict) else type(record).__name__
         raise UsageError(
             f'{path}:1: the first line must be a \'run\' with "schema": "{SCHEMA}"; '
-            f"found {seen!r}. Other tools' result files cannot be judged by this version."
+            f"found {seen!r:.80}. Other tools' result files cannot be judged by this version."
         )
-    return RunLog(path=str(path), run=cast("Mapping[str, Any]", record))
-
-
-def _take(
-    path: Path,
-    number: int,
-    record: object,
-    log: RunLog,
-    starts: dict[str, Mapping[str, Any]],
-    done: dict[str, Timeline],
-) -> None:
-    if not isinstance(record, dict):
-        raise UsageError(
-            f"{path}:{number}: a line must be an object, found {type(record).__name__}."
-        )
-    kind = record.get("type")
     try:
+        log_lines.check_run(record)
+    except TypeError as e:
+        raise UsageError(f"{path}:1: {e}. The file is damaged or of another version.") from e
+    return RunLog(path=str(path), run=record)
+
+
+class _Reader:
+    """Takes line after line into a :class:`RunLog`."""
+
+    def __init__(self, log: RunLog) -> None:
+        self.log = log
+        self._begun: dict[str, Timeline] = {}
+        self._done: dict[str, Timeline] = {}
+        self._segment = 0
+
+    def take(self, record: object) -> None:
+        """One line after the first.
+
+        Raises:
+            KeyError, TypeError, ValueError: it cannot be used.
+        """
+        log = self.log
+        if not isinstance(record, dict):
+            raise TypeError(f"a line must be an object, found {type(record).__name__}")
+        if log.end is not None:
+            raise ValueError("a line after the 'end' line: two runs in one file")
+        kind = record.get("type")
         if kind == "request":
-            t = from_line(record)
-            if t.id in done:
-                raise ValueError(f"request id {t.id!r} appears twice")
-            done[t.id] = t
+            self._request(log_lines.from_line(record))
         elif kind == "start":
-            if record["id"] in starts:
-                raise ValueError(f"start id {record['id']!r} appears twice")
-            starts[record["id"]] = record
-        elif kind == "gate":
+            t = log_lines.lost(record, self._segment)
+            if t.id in self._begun:
+                raise ValueError(f"start id {t.id!r} appears twice")
+            self._begun[t.id] = t
+        elif isinstance(kind, str) and kind in log_lines.OTHER_TYPES:
+            log_lines.check_other(kind, record)
+            self._other(kind, record)
+        else:
+            raise ValueError(f"unknown line type {kind!r:.80}")
+
+    def _request(self, t: Timeline) -> None:
+        if t.id in self._done:
+            raise ValueError(f"request id {t.id!r} appears twice")
+        begun = self._begun.get(t.id)
+        if begun is not None and (wrong := log_lines.disagreement(begun, t)):
+            raise ValueError(wrong)
+        self._done[t.id] = t
+
+    def _other(self, kind: str, record: Mapping[str, Any]) -> None:
+        log = self.log
+        if kind == "gate":
+            if record["gate"] in log.gates:
+                raise ValueError(f"gate {record['gate']!r} is declared twice")
             log.gates[record["gate"]] = record
         elif kind == "end":
             log.end = record
-        elif kind in ("segment", "resources", "tgs", "problem", "target"):
-            rows: dict[str, list[Mapping[str, Any]]] = {
+        else:
+            if kind == "segment":
+                self._segment = record["segment"]
+            rows = {
                 "segment": log.segments,
                 "resources": log.resources,
                 "tgs": log.tgs,
@@ -310,34 +236,36 @@ def _take(
                 "target": log.targets,
             }
             rows[kind].append(record)
-        else:
-            raise ValueError(f"unknown line type {kind!r}")
-    except (KeyError, TypeError, ValueError) as e:
-        what = f"lacks {e}" if isinstance(e, KeyError) else str(e)
-        raise UsageError(
-            f"{path}:{number}: {what}. The file is damaged or of another version."
-        ) from e
+
+    def finished(self) -> RunLog:
+        """The log, once all lines are taken.
+
+        Raises:
+            UsageError: a bucket's units have gaps, so requests are missing.
+        """
+        for name, t in self._begun.items():
+            if name not in self._done:
+                self._done[name] = t
+                self.log.in_flight += 1
+        self.log.timelines = sorted(self._done.values(), key=lambda t: (t.segment, t.start_ns))
+        _check_gapless(self.log)
+        return self.log
 
 
-def _lost(start: Mapping[str, Any]) -> Timeline:
-    at = _whole(start.get("start_ns", 0), "start_ns")
-    return Timeline(
-        id=str(start["id"]),
-        bucket=str(start.get("bucket", "")),
-        start_ns=at,
-        end_ns=at,
-        prompt_tokens=start.get("prompt_tokens"),
-        max_new_tokens=int(start.get("max_new_tokens", 0)),
-        status="error",
-        error=_IN_FLIGHT,
-        warmup=bool(start.get("warmup", False)),
-        unit=int(start.get("unit", 0)),
-        segment=int(start.get("segment", 0)),
-        attempt=int(start.get("attempt", 1)),
-        gate=start.get("gate"),
-        purpose=start.get("purpose"),
-        sampling=dict(start.get("sampling") or {}),
-    )
+def _check_gapless(log: RunLog) -> None:
+    """Units are numbered from 0 in each bucket; one that is missing was cut out of the file."""
+    seen: dict[tuple[str | None, str, str | None, int], set[int]] = {}
+    for t in log.timelines:
+        if not t.warmup:
+            seen.setdefault((t.gate, t.bucket, t.purpose, t.attempt), set()).add(t.unit)
+    for (_, bucket, _, _), units in seen.items():
+        if max(units) + 1 != len(units):
+            first = next(n for n in range(len(units)) if n not in units)
+            raise UsageError(
+                f"{log.path}: bucket {bucket!r} has a request of unit {max(units)} and none of "
+                f"unit {first}. Requests are missing from the file, and what is missing may have "
+                "failed: give the whole file."
+            )
 
 
 def write_all(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

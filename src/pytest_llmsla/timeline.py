@@ -17,6 +17,9 @@ Stamp = Literal["kernel", "user", "host"]
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
+PEAK = "tgs-peak"
+"""Purpose of the requests that measure peak TGS; they are no bucket's evidence."""
+
 NOT_FORCED = "length not forced"
 """Prefix of the note of a target that cannot force the output length."""
 
@@ -56,7 +59,7 @@ class Timeline:
     gate: str | None = None
     """None for the gate of the sla.yaml; a test's node id for a gate of its own."""
     purpose: str | None = None
-    """None for a bucket's evidence; ``"tgs-peak"`` for requests that belong to TGS only."""
+    """None for a bucket's evidence; :data:`PEAK` for requests that belong to TGS only."""
     notes: tuple[str, ...] = ()
     text: str | None = None
     """The answer's text. In memory for ordinary asserts; stored only under ``keep_text``."""

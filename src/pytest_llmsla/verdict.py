@@ -14,10 +14,7 @@ from .rules.base import Demand, Requests
 from .rules.checks import Range, defect
 from .rules.failures import FailureJudge
 from .rules.latency import LatencyJudge
-from .timeline import Timeline
-
-PEAK = "tgs-peak"
-"""Purpose of the requests that measure peak TGS; they are no bucket's evidence."""
+from .timeline import PEAK, Timeline
 
 _STEADY_BUCKETS_ONLY: str | None = None  # purpose of a bucket's own requests
 
