@@ -11,7 +11,7 @@ import pytest
 
 from pytest_llmsla import __version__
 from pytest_llmsla.cli import run as llmsla
-from pytest_llmsla.cli_plan import cost
+from pytest_llmsla.cli.plan import cost
 from pytest_llmsla.policy import load_policy
 from pytest_llmsla.session import Session, finish
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_llmsla.kv_plan import KvPlan, KvPlanProblem, load_kv_plan
+from pytest_llmsla.policy.kv_plan import KvPlan, KvPlanProblem, load_kv_plan
 
 TODAY = datetime.date(2026, 3, 1)
 

@@ -17,7 +17,7 @@ from pytest_llmsla.policy import (
     load_policy,
     policy_from_mapping,
 )
-from pytest_llmsla.policy_models import automatic_budget
+from pytest_llmsla.policy.models import automatic_budget
 
 
 def test_the_short_form_holds_the_three_published_rules(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import yaml
 from policy_samples import SHORT
 
 from pytest_llmsla.policy import load_policy
-from pytest_llmsla.policy_models import Policy
-from pytest_llmsla.policy_schema import pydantic_version, schema_text, sla_schema
+from pytest_llmsla.policy.models import Policy
+from pytest_llmsla.policy.schema import pydantic_version, schema_text, sla_schema
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pytest_llmsla"
@@ -31,7 +31,7 @@ def schema() -> jsonschema.Draft202012Validator:
 
 
 def test_the_committed_schema_is_current() -> None:
-    """Editors see what the loader accepts. To renew: python -m pytest_llmsla.policy_schema."""
+    """Editors see what the loader accepts. To renew: python -m pytest_llmsla.policy.schema."""
     committed = (PACKAGE / "schemas" / "sla.schema.json").read_text(encoding="utf-8")
     made_with = json.loads(committed)["$comment"].split()[-1]
     if made_with != pydantic_version():

@@ -6,7 +6,7 @@ import pytest
 from policy_samples import SHORT, load, refusal
 
 from pytest_llmsla.errors import UsageError
-from pytest_llmsla.policy_yaml import decode_utf8, read_yaml
+from pytest_llmsla.policy.nodes import decode_utf8, read_yaml
 
 
 @pytest.mark.parametrize(

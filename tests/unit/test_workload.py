@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from workload_counters import ALL, CHARACTERS, MARKED, PIECES, SERVER, TEMPLATE, Counter
 
 from pytest_llmsla.errors import TargetError, UsageError
-from pytest_llmsla.prompt_text import STYLES, builtin_corpora, parse_corpus, tag_words
 from pytest_llmsla.workload import Prompt, PromptFactory, lengths, top_quarter
+from pytest_llmsla.workload.text import STYLES, builtin_corpora, parse_corpus, tag_words
 
 SHORT, MEDIUM, LONG = (1, 128), (129, 512), (513, 1024)
 BUCKETS = {"short": SHORT, "medium": MEDIUM, "long": LONG}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from workload_counters import PIECES, SERVER, TEMPLATE, WORDS
 
 from pytest_llmsla.errors import UsageError
-from pytest_llmsla.prompt_files import guess_encoding, read_prompts
 from pytest_llmsla.workload import PromptFactory, Source, top_quarter
+from pytest_llmsla.workload.files import guess_encoding, read_prompts
 
 SPAN = (1, 40)
 NAMES = [f"name{n}" for n in range(12)]

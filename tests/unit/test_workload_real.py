@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_llmsla.errors import UsageError
-from pytest_llmsla.prompt_fit import Count, Encode
 from pytest_llmsla.workload import Prompt, PromptFactory, top_quarter
+from pytest_llmsla.workload.fit import Count, Encode
 
 pytestmark = pytest.mark.model
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from .errors import UsageError
-from .prompt_files import GivenPrompt, read_prompts
-from .prompt_fit import Count, Encode
+from ..errors import UsageError
+from .files import GivenPrompt, read_prompts
+from .fit import Count, Encode
 
 BLOCK_TOKENS = 16
 """Prefix caches keep whole blocks: two prompts may share at most one block of so many tokens."""

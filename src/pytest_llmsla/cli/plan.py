@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from .policy import Bucket, LoadedPolicy
-from .reports import numbers
-from .rules.base import OBSERVED_REQUESTS
-from .stats import clean_units_to_pass
-from .verdict import limits_of
-from .workload import lengths
+from ..policy import Bucket, LoadedPolicy
+from ..reports import numbers
+from ..rules.base import OBSERVED_REQUESTS
+from ..stats import clean_units_to_pass
+from ..verdict import limits_of
+from ..workload import lengths
 
 _FIRST_STEADY = 11
 """Warm-up requests after which a steady model can be seen as such: one dropped, two blocks of 5."""

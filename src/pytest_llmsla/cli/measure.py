@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
-from . import targets
-from .cli_plan import Speed
-from .errors import TargetError
-from .policy import LoadedPolicy
-from .runner import BucketPlan, Runner, RunPlan, Timeouts
-from .timeline import NS_PER_S, Timeline
-from .workload import PromptFactory
+from .. import targets
+from ..errors import TargetError
+from ..policy import LoadedPolicy
+from ..runner import BucketPlan, Runner, RunPlan, Timeouts
+from ..timeline import NS_PER_S, Timeline
+from ..workload import PromptFactory
+from .plan import Speed
 
 REQUESTS = 3
 """Measured requests a bucket, after one that warms up."""

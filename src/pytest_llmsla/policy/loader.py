@@ -16,38 +16,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .errors import UsageError
-from .policy_checks import Path as KeyPath
-from .policy_checks import Problem, rule_problems
-from .policy_file import expand, file_problems
-from .policy_messages import describe, nearest, problems_of
-from .policy_models import (
+from ..errors import UsageError
+from .checks import Path as KeyPath
+from .checks import Problem, rule_problems
+from .file import expand, file_problems
+from .messages import describe, nearest, problems_of
+from .models import (
     TARGETS,
     Bucket,
     Policy,
-    PythonTarget,
-    Sampling,
-    ScriptedTarget,
-    Target,
-    TransformersTarget,
 )
-from .policy_pending import NOT_YET, PENDING_KINDS, same, split_pending
-from .policy_yaml import Document, named_path, read_yaml
-
-__all__ = [
-    "PUBLISHED_RULES",
-    "Bucket",
-    "LoadedPolicy",
-    "Policy",
-    "PythonTarget",
-    "Sampling",
-    "ScriptedTarget",
-    "Target",
-    "TransformersTarget",
-    "bucket_for",
-    "load_policy",
-    "policy_from_mapping",
-]
+from .nodes import Document, named_path, read_yaml
+from .pending import NOT_YET, PENDING_KINDS, same, split_pending
 
 PUBLISHED_RULES: Mapping[str, Any] = {
     "version": 1,

@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .errors import TargetError
-from .probes import host
-from .reports import numbers, summary
-from .reports.escape import shortened
-from .targets import embedded
+from ..errors import TargetError
+from ..probes import host
+from ..reports import numbers, summary
+from ..reports.escape import shortened
+from ..targets import embedded
 
 _TRANSFORMERS_EXTRA = ("torch", "transformers", "accelerate", "safetensors", "gguf")
 _QUANTISATION = ("bitsandbytes",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from .errors import UsageError
+from ..errors import UsageError
 
 
 def init(folder: Path) -> list[Path]:

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from .errors import UsageError
-from .prompt_files import GivenPrompt
-from .prompt_fit import Count, Encode, Fitter, Ruler
-from .prompt_openers import Openers
-from .prompt_pool import GivenPool, Source, listed
-from .prompt_text import STYLES, Corpus, builtin_corpora, opening_words, pick_language
-
-__all__ = ["Prompt", "PromptFactory", "Source", "lengths", "top_quarter"]
+from ..errors import UsageError
+from .files import GivenPrompt
+from .fit import Count, Encode, Fitter, Ruler
+from .openers import Openers
+from .pool import GivenPool, Source, listed
+from .text import STYLES, Corpus, builtin_corpora, opening_words, pick_language
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _EDGE_EVERY = 6

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .cli_output import complain, say, show_json, show_report
-from .errors import LlmslaError, UsageError
+from ..errors import LlmslaError, UsageError
+from .output import complain, say, show_json, show_report
 
 USAGE, UNMEASURED = 4, 3
 
@@ -42,7 +42,7 @@ _Sla = Annotated[Path | None, typer.Option("--sla", help="The policy to judge by
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from . import __version__
+        from .. import __version__
 
         say(f"pytest-llmsla {__version__}")
         raise typer.Exit
@@ -66,16 +66,16 @@ def check(
     ] = False,
 ) -> int:
     """Judge stored timelines again, by the code that judged them live."""
-    from . import cli_check
+    from . import check as checking
 
-    report, remarks = cli_check.check(paths, sla)
+    report, remarks = checking.check(paths, sla)
     for remark in remarks:
         complain(f"note: {remark}")
     if as_json:
         show_json(report)
     else:
         show_report(report)
-    return cli_check.exit_code(report)
+    return checking.exit_code(report)
 
 
 @app.command()
@@ -86,16 +86,16 @@ def plan(
     ] = False,
 ) -> int:
     """Say what a gate will cost: requests, tokens, minutes, and what decides."""
-    from . import cli_plan
-    from .policy import load_policy
+    from ..policy import load_policy
+    from . import plan as planning
 
     loaded = load_policy(sla, to_run=measure)
     speeds = None
     if measure:
-        from .cli_measure import measure as ask
+        from .measure import measure as ask
 
         speeds = ask(loaded, lambda text: complain(text))
-    say(cli_plan.describe(cli_plan.cost(loaded, speeds)))
+    say(planning.describe(planning.cost(loaded, speeds)))
     return 0
 
 
@@ -104,7 +104,7 @@ def init(
     folder: Annotated[Path, typer.Argument(help="Where to put it.")] = Path(),
 ) -> int:
     """Write a starter sla.yaml and a test; nothing is overwritten."""
-    from .cli_init import init as write
+    from .init import init as write
 
     for path in write(folder):
         say(f"wrote {path}")
@@ -115,25 +115,26 @@ def init(
 @app.command()
 def report(paths: _Paths) -> int:
     """Render stored reports again: the table here, report.md in the run folder."""
-    from . import cli_check, cli_report
+    from . import check as checking
+    from . import report as rendering
 
     codes = []
     for path in paths:
-        found, run_dir = cli_report.load(path)
+        found, run_dir = rendering.load(path)
         show_report(found)
-        complain(f"written: {cli_report.write_again(found, run_dir)}")
-        codes.append(cli_check.exit_code(found))
+        complain(f"written: {rendering.write_again(found, run_dir)}")
+        codes.append(checking.exit_code(found))
     return _worst(codes)
 
 
 @app.command()
 def doctor() -> int:
     """Say what this machine can gate, and what to install for the rest."""
-    from . import cli_doctor
+    from . import doctor as examining
 
-    facts, checks = cli_doctor.examine()
-    say(cli_doctor.describe(facts, checks))
-    return cli_doctor.exit_code(checks)
+    facts, checks = examining.examine()
+    say(examining.describe(facts, checks))
+    return examining.exit_code(checks)
 
 
 def _worst(codes: Sequence[int]) -> int:

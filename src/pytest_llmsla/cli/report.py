@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError
-from .reports import folder, json_report, markdown
+from ..errors import UsageError
+from ..reports import folder, json_report, markdown
 
 
 def load(path: Path) -> tuple[dict[str, Any], Path]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .policy_checks import Path, Problem, dig, whole
+from .checks import Path, Problem, dig, whole
 
 NOT_YET = "not implemented in this version"
 PENDING_KINDS = ("openai", "tgi", "llamacpp", "mii")

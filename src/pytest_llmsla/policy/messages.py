@@ -10,9 +10,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from .policy_checks import Path, Problem, dig
-from .policy_models import TARGETS, VALID, Policy
-from .policy_pending import NOT_YET, PENDING
+from .checks import Path, Problem, dig
+from .models import TARGETS, VALID, Policy
+from .pending import NOT_YET, PENDING
 
 _TTFT = "a TTFT limit always names its prompt length: give each bucket its own ttft_ms (rule 1)"
 _NAMED = "a memory limit names which number it is about: "

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from .errors import UsageError
-from .policy_checks import BUCKET_NAME, Path, Problem
+from ..errors import UsageError
+from .checks import BUCKET_NAME, Path, Problem
 
 MAX_BYTES = 200_000
 MAX_VALUES = 20_000

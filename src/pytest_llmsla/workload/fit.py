@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from .prompt_text import Corpus, leading_words, tag_words
+from .text import Corpus, leading_words, tag_words
 
 Count = Callable[[str, str | None], int]
 Encode = Callable[[str], list[int] | None]

@@ -264,7 +264,7 @@ def _budget_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
     alpha = ALPHA_PASS.get(str(dig(raw, "evidence", "preset", default="normal")))
     if budget is None or budget < 1 or alpha is None:
         return  # auto is always enough; observed never passes
-    from .stats import clean_units_to_pass
+    from ..stats import clean_units_to_pass
 
     needed = {k: clean_units_to_pass(q, alpha) for k, q in quantiles_in_force(raw).items()}
     short = {k: n for k, n in needed.items() if n > budget}

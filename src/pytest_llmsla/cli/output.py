@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from .reports import json_report, terminal
-from .reports.escape import fit, speaks_unicode, visible
+from ..reports import json_report, terminal
+from ..reports.escape import fit, speaks_unicode, visible
 
 
 def say(text: str) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .policy_checks import Path as KeyPath
-from .policy_checks import Problem, dig, listed
-from .policy_messages import describe, nearest
+from .checks import Path as KeyPath
+from .checks import Problem, dig, listed
+from .messages import describe, nearest
 
 _EXPANDED: tuple[KeyPath, ...] = (("target", "model"), ("target", "entry"))
 _EXPANDED_WORDS = "target.model and target.entry"

@@ -1,6 +1,6 @@
 """The JSON Schema of sla.yaml, for editors. The committed file is made by this module:
 
-``python -m pytest_llmsla.policy_schema > src/pytest_llmsla/schemas/sla.schema.json``
+``python -m pytest_llmsla.policy.schema > src/pytest_llmsla/schemas/sla.schema.json``
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import VERSION
 
-from .policy_models import VALID, Policy
+from .models import VALID, Policy
 
 
 def sla_schema() -> dict[str, Any]:
@@ -35,7 +35,7 @@ def sla_schema() -> dict[str, Any]:
     schema["required"] = ["version", "target", "buckets"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": f"Made by pytest_llmsla.policy_schema with pydantic {pydantic_version()}",
+        "$comment": f"Made by pytest_llmsla.policy.schema with pydantic {pydantic_version()}",
         "title": "sla.yaml (schema version 1)",
         **{k: v for k, v in schema.items() if k != "title"},
     }

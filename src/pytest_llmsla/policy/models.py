@@ -1,7 +1,7 @@
 """The shape of sla.yaml: frozen pydantic models, one attribute per key.
 
 Types are strict: a boolean or a quoted number is not a number. Rules that span several keys are
-in :mod:`policy_checks`; they run on every way in, so that no ``Policy`` breaks them.
+in :mod:`policy.checks`; they run on every way in, so that no ``Policy`` breaks them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from . import policy_checks as checks
+from . import checks
 
 VALID = "x-valid"
 """Schema key that holds the words for "what is valid"; every message about a key quotes it."""
@@ -241,7 +241,7 @@ class Bucket(_Keys):
     def longest(self) -> int:
         """Longest prompt that is measured, tokens."""
         edge = self.prompt_max if self.prompt_max is not None else self.measured_to
-        assert edge is not None  # policy_checks: an open bucket has measured_to
+        assert edge is not None  # policy.checks: an open bucket has measured_to
         return edge
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError
+from ..errors import UsageError
 
 _BLOCK = "---"
 _SHAPES = 'a string, {"prompt": "…"} or {"messages": [{"role": "user", "content": "…"}]}'

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import judging
-from .errors import UsageError
-from .finding import EXIT_CODES
-from .log import RunLog, read_run
-from .policy import LoadedPolicy, load_policy
-from .reports import folder, json_report
+from .. import judging
+from ..errors import UsageError
+from ..finding import EXIT_CODES
+from ..log import RunLog, read_run
+from ..policy import LoadedPolicy, load_policy
+from ..reports import folder, json_report
 
 _SAME_TARGET = ("timeouts", "offline")
 """Keys of ``target`` that do not change what was measured; all others must agree."""

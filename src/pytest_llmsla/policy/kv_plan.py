@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import LlmslaError, UsageError
-from .policy_yaml import decode_utf8, read_yaml
+from ..errors import LlmslaError, UsageError
+from .nodes import decode_utf8, read_yaml
 
 MAX_BYTES = 200_000
 FIELDS: Mapping[str, tuple[str, ...]] = {

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from random import Random
 from zlib import crc32
 
-from .errors import TargetError
-from .prompt_fit import MAX_DEPTH, Key, Ruler
-from .prompt_text import opening_words
+from ..errors import TargetError
+from .fit import MAX_DEPTH, Key, Ruler
+from .text import opening_words
 
 _SLOTS = 6  # at least 400 first tokens each with a vocabulary of 49,152
 

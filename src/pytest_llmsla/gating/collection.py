@@ -1,0 +1,138 @@
+"""Policies and marks, checked in configure or after collection: every error ends with exit 4."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from .errors import UsageError
+from .fixtures import NEED_MARK
+from .items import SlaFile, SlaItem, declared_limits, nodeid_of
+from .mark_policy import policy_of
+from .marker import parse, where
+from .options import Options
+from .outcomes import Plan, Planned
+from .policy import LoadedPolicy, load_policy
+from .state import GATE, LOADED, OPTIONS, MarkGate
+from .verdict import limits_of
+
+
+def load_named(opts: Options, path: Path) -> LoadedPolicy:
+    """Load a policy for a run, under ``--sla-preset`` where that is given.
+
+    Raises:
+        pytest.UsageError: with every problem of the file.
+    """
+    try:
+        # Named relative to where pytest was called, so that messages and ids are short.
+        loaded = load_policy(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path)
+        loaded = replace(loaded, path=path, base=path.parent)
+        return loaded if opts.preset is None else loaded.with_preset(opts.preset)
+    except UsageError as e:
+        raise pytest.UsageError(str(e)) from None
+
+
+def take_over(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[int]) -> None:
+    """Check every mark, attach its gate, and plan the run.
+
+    Args:
+        session: after collection.
+        ours: this plugin's tests, selected or not.
+        selected: ``id()`` of the items that will run.
+
+    Raises:
+        pytest.UsageError: a mark or policy that cannot be judged by.
+    """
+    config = session.config
+    from . import running
+
+    try:
+        plan = _plan(session, ours, selected)
+    except (UsageError, pytest.UsageError) as e:
+        running.refuse(config, str(e))
+        raise pytest.UsageError(*e.args) from None
+    running.begin(config, plan)
+
+
+def _plan(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[int]) -> Plan:
+    config = session.config
+    opts = config.stash[OPTIONS]
+    planned: list[Planned] = []
+    if opts.policy is not None:
+        planned += _of_policy(config, ours, selected)
+    run = config.stash.get(LOADED, None)
+    if run is None and opts.default_policy is not None and any(map(_is_marked, ours)):
+        run = config.stash[LOADED] = load_named(opts, opts.default_policy)
+    problems: list[str] = []
+    for item in ours:
+        if isinstance(item, SlaItem):
+            continue
+        try:
+            gate = _gate(item, run, opts)
+        except (UsageError, pytest.UsageError) as e:
+            problems.append(str(e))
+            continue
+        if gate is not None:
+            item.stash[GATE] = gate
+            planned += [Planned(x.id, item.nodeid, id(item) in selected) for x in gate.limits]
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
+    return Plan(
+        planned=tuple(planned),
+        selected_tests=sum(id(item) in selected for item in ours),
+        partial=_partial(config),
+    )
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    return not isinstance(item, SlaItem)
+
+
+def _of_policy(
+    config: pytest.Config, ours: Sequence[pytest.Item], selected: set[int]
+) -> list[Planned]:
+    items = [item for item in ours if isinstance(item, SlaItem)]
+    opts = config.stash[OPTIONS]
+    if not items:
+        raise UsageError(
+            f"{opts.policy} was named and not collected: another option or a conftest.py ignores "
+            "it. Name it on the command line without --ignore or --deselect of the whole file."
+        )
+    parent = items[0].getparent(SlaFile)
+    assert parent is not None  # an SlaItem is made by an SlaFile only
+    runs = {item.limit.id for item in items if id(item) in selected}
+    return [
+        Planned(limit.id, nodeid_of(parent.nodeid, limit), limit.id in runs)
+        for limit in declared_limits(config.stash[LOADED])
+    ]
+
+
+def _gate(item: pytest.Item, run: LoadedPolicy | None, opts: Options) -> MarkGate | None:
+    mark = parse(item)
+    if mark is None:
+        needs = [name for name in NEED_MARK if name in getattr(item, "fixturenames", ())]
+        if needs:
+            raise UsageError(
+                f"{where(item)}: {needs[0]} needs a mark that says what to measure and hold it "
+                "to: add @sla(prompt_max=128, ttft_ms=300), with limits of yours, to the test."
+            )
+        return None
+    loaded = policy_of(mark, run, folder=item.path.parent)
+    if opts.preset is not None and not mark.says("evidence"):
+        loaded = loaded.with_preset(opts.preset)
+    return MarkGate(mark, loaded, limits_of(loaded, item.nodeid))
+
+
+def _partial(config: pytest.Config) -> str | None:
+    """Why no plan can be complete: test files were left out without being collected."""
+    if not config.getoption("lf", False):
+        return None
+    plugin = config.pluginmanager.getplugin("lfplugin")
+    # Zero only when pytest itself says that it skipped no file; unknown counts as some.
+    if getattr(plugin, "_skipped_files", None) == 0:
+        return None
+    return "--last-failed left test files out without collecting them"

@@ -1,0 +1,34 @@
+"""What the pytest side keeps on ``config.stash``, and nothing anywhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from .finding import Limit
+    from .marker import SlaMark
+    from .measuring import Measuring
+    from .options import Options
+    from .policy import LoadedPolicy
+
+
+class MarkGate(NamedTuple):
+    """The gate of one marked test."""
+
+    mark: SlaMark
+    loaded: LoadedPolicy
+    limits: tuple[Limit, ...]
+
+
+OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
+LOADED: pytest.StashKey[LoadedPolicy] = pytest.StashKey()
+"""The run's policy: named on the command line, else ini ``sla_policy`` once a mark needs it."""
+GATE: pytest.StashKey[MarkGate] = pytest.StashKey()
+"""On a marked item's own stash."""
+MEASURING: pytest.StashKey[Measuring] = pytest.StashKey()
+"""In the process that runs the tests, once a test of this plugin is selected."""
+RUN_DIR: pytest.StashKey[Path] = pytest.StashKey()
+"""Folder of this run, once anything of it is written."""
