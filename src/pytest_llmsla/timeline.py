@@ -23,6 +23,9 @@ PEAK = "tgs-peak"
 NOT_FORCED = "length not forced"
 """Prefix of the note of a target that cannot force the output length."""
 
+REPEATED = "prompt repeated"
+"""Prefix of the note of a request whose prompt was sent before in the same gate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:

@@ -16,8 +16,6 @@ from .rules.failures import FailureJudge
 from .rules.latency import LatencyJudge
 from .timeline import PEAK, Timeline
 
-_STEADY_BUCKETS_ONLY: str | None = None  # purpose of a bucket's own requests
-
 
 @dataclass(frozen=True)
 class KvPlanState:
@@ -135,8 +133,11 @@ class Gatekeeper:
             for name in self.ranges
         }
         self._rates = [
-            tgs.TgsJudge(limit, self._demand) for limit in self.limits if limit.rule == "tgs"
+            tgs.TgsJudge(limit, self._demand, force_length=policy.workload.force_length)
+            for limit in self.limits
+            if limit.rule == "tgs"
         ]
+        self._before: Timeline | None = None
 
     def _judge(self, limit: Limit) -> _Judge:
         policy, requests = self._policy, self._requests[str(limit.bucket)]
@@ -166,15 +167,16 @@ class Gatekeeper:
 
         Requests of buckets this policy does not have are ignored (and never make a PASS).
         """
-        if t.purpose == PEAK:
-            self._sort(t, self._peak, None)
+        requests = self._peak if t.purpose == PEAK else self._requests.get(t.bucket)
+        if requests is None:
             return t
-        requests = self._requests.get(t.bucket)
-        if requests is None or t.purpose != _STEADY_BUCKETS_ONLY:
-            return t
-        bad = defect(t, requests.bucket)
+        bad = defect(t, requests.bucket) or self._overlap(t)
+        self._before = t
         if bad is not None and t.ok:
             t = replace(t, status="error", error=bad)
+        if t.purpose == PEAK:
+            self._sort(t, self._peak, bad)
+            return t
         if t.warmup:
             requests.warmup.append(t)
             for rate in self._rates:
@@ -193,10 +195,18 @@ class Gatekeeper:
             rate.add(t, bad)
         return t
 
+    def _overlap(self, t: Timeline) -> str | None:
+        """One request at a time is judged, so the one before must have ended."""
+        before = self._before
+        if before is None or before.segment != t.segment or t.start_ns >= before.end_ns:
+            return None
+        return (
+            f"it began before request {before.id} had ended: they shared the model, and one at a "
+            "time is judged"
+        )
+
     @staticmethod
     def _sort(t: Timeline, requests: Requests, bad: str | None) -> None:
-        if bad is None:
-            bad = defect(t, None)
         if t.warmup:
             requests.warmup.append(t)
         elif bad is None:
@@ -210,7 +220,7 @@ class Gatekeeper:
 
     def problem(self, bucket: str | None, reason: str) -> None:
         """A bucket (None: every one) cannot be measured on; the first reason stays."""
-        for name, requests in self._requests.items():
+        for name, requests in (*self._requests.items(), (PEAK, self._peak)):
             if bucket in (None, name) and requests.problem is None:
                 requests.problem = reason
 
@@ -253,24 +263,39 @@ class Gatekeeper:
 
     def findings(self) -> list[Finding]:
         """Every limit that was measured or could not be; limits never reached are absent."""
-        by_id: dict[str, Finding] = {}
-        for name, judges in self._judges.items():
-            requests = self._requests[name]
-            for judge in judges:
-                found = judge.finding()
-                if found is not None:
-                    by_id[found.id] = self._finish(found, requests)
+        found = (self._found(limit) for limit in self.limits)
+        return [f for f in found if f is not None]
+
+    def finding(self, limit_id: str) -> Finding | None:
+        """One finding by id; None when nothing of it was measured."""
+        return next((self._found(x) for x in self.limits if x.id == limit_id), None)
+
+    def _found(self, limit: Limit) -> Finding | None:
+        if limit.rule == "memory":
+            every = self._requests.values()
+            total, answered = sum(r.count for r in every), sum(len(r.ok) for r in every)
+            return memory.finding(limit, self._measured(), total, answered)
         for rate in self._rates:
-            found = rate.finding(self._measured())
-            if found is not None:
-                by_id[found.id] = self._explained(found, self._every())
-        total = sum(r.count for r in self._requests.values())
-        for limit in self.limits:
-            if limit.rule == "memory":
-                found = memory.finding(limit, self._measured(), total)
-                if found is not None:
-                    by_id[found.id] = found
-        return [by_id[limit.id] for limit in self.limits if limit.id in by_id]
+            if rate.limit is limit:
+                found = rate.finding(self._measured())
+                if found is None:
+                    return None
+                return self._explained(self._with_peak(found), self._every())
+        for judge in self._judges.get(str(limit.bucket), ()):
+            if judge.limit is limit:
+                found = judge.finding()
+                requests = self._requests[str(limit.bucket)]
+                return None if found is None else self._finish(found, requests)
+        return None
+
+    def _with_peak(self, found: Finding) -> Finding:
+        """A peak request that failed leaves rule 3 without one of its two figures."""
+        failed, reason = self._peak.failed, self._peak.problem
+        if failed:
+            reason = f"{len(failed)} of {self._peak.count} peak requests failed: {failed[0][1]}"
+        if reason is None or found.verdict == "fail":
+            return found
+        return replace(found, verdict="error", reason=reason)
 
     def _finish(self, found: Finding, requests: Requests) -> Finding:
         found = itl.with_kv_plan(
@@ -288,10 +313,6 @@ class Gatekeeper:
         if found.verdict == "pass":
             return found
         return replace(found, diagnosis=diagnose.explain(found, timelines))
-
-    def finding(self, limit_id: str) -> Finding | None:
-        """One finding by id."""
-        return next((f for f in self.findings() if f.id == limit_id), None)
 
     def tgs_entries(self) -> list[dict[str, Any]]:
         """Steady and peak TGS with their conditions; [] when the policy judges no TGS."""

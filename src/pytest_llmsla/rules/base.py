@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ..finding import Evidence, Limit
-from ..stats import GateSpec, SequentialGate, clean_units_to_pass, nearest_rank
+from ..stats import GateSpec, SequentialGate, clean_units_to_pass
+from ..stats.samples import rank_of_sorted, sorted_samples
 from ..timeline import Timeline
 from .checks import Range
 
@@ -81,9 +82,9 @@ class Requests:
         """Measured requests, failed ones included."""
         return len(self.ok) + len(self.failed)
 
-    def lengths(self) -> list[int]:
-        """Prompt lengths of all measured requests that have one."""
-        every = [*self.ok, *(t for t, _ in self.failed)]
+    def lengths(self, *, sound: bool = False) -> list[int]:
+        """Prompt lengths of all measured requests that have one; ``sound``: of those that count."""
+        every = self.ok if sound else [*self.ok, *(t for t, _ in self.failed)]
         return [t.prompt_tokens for t in every if t.prompt_tokens is not None]
 
     def length_summary(self) -> Mapping[str, float | None]:
@@ -108,10 +109,8 @@ class Requests:
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float | None]:
     """p50, p95, p99 by nearest rank; None where the rank falls on a failed request (infinite)."""
-    ordered = sorted(values)
-    return {
-        f"p{p}": _finite(nearest_rank(ordered, p / 100)) if ordered else None for p in (50, 95, 99)
-    }
+    ordered = sorted_samples(values)
+    return {f"p{p}": _finite(rank_of_sorted(ordered, p / 100)) for p in (50, 95, 99)}
 
 
 def _finite(value: float | None) -> float | None:

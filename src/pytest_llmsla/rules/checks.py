@@ -12,6 +12,7 @@ _BURST_NS = NS_PER_MS
 _BURST_SHARE = 0.20
 _NEVER_A_DECODE_STEP_NS = 50_000  # 20,000 tokens/s in one stream: no model decodes that fast
 _TENTH = 0.10
+_FEWEST_TOKENS = 3  # two gaps
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ def defect(t: Timeline, bucket: Range | None) -> str | None:
         if at < previous:
             return "arrival times run backwards"
         previous = at
+    wrong = _impossible(t)
+    if wrong is not None:
+        return wrong
     if bucket is not None:
         if t.prompt_tokens is None:
             return "prompt length unknown (rule 1 binds TTFT to it)"
@@ -63,6 +67,19 @@ def defect(t: Timeline, bucket: Range | None) -> str | None:
         return "max_new_tokens is not on record"
     if t.tokens > t.max_new_tokens:
         return f"returned {t.tokens} tokens, {t.max_new_tokens} were asked for"
+    return None
+
+
+def _impossible(t: Timeline) -> str | None:
+    """Times and conditions of an answered request that no sound measurement has."""
+    if t.end_ns < t.arrivals[-1][0]:
+        return "it ended before its last token arrived"
+    if t.scheduled_ns is not None and t.scheduled_ns > t.start_ns:
+        return "it was sent before it was due"
+    if (t.ttft_ns or 0) <= 0:
+        return "no time passed before its first token: the clock stands still"
+    if t.concurrency != 1:
+        return f"it was one of {t.concurrency} in flight; this version judges one at a time"
     return None
 
 
@@ -92,18 +109,9 @@ def itl_problem(ok: Sequence[Timeline], *, bursts_allowed: bool, force_length: b
             f"too few samples: {len(few)} of {len(ok)} requests gave fewer than two gaps "
             f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
         )
-    if force_length:
-        short = [
-            t
-            for t in ok
-            if t.tokens < t.max_new_tokens and not any(n.startswith(NOT_FORCED) for n in t.notes)
-        ]
-        if len(short) > _TENTH * len(ok):
-            t = short[0]
-            return (
-                f"the forced length was not honoured in {len(short)} of {len(ok)} requests "
-                f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
-            )
+    short = not_honoured(ok) if force_length else None
+    if short is not None:
+        return short
     together = [t for t in ok if _handed_over_together(t)]
     if len(together) > _TENTH * len(ok):
         return (
@@ -120,11 +128,43 @@ def itl_problem(ok: Sequence[Timeline], *, bursts_allowed: bool, force_length: b
     return None
 
 
+def not_honoured(ok: Sequence[Timeline]) -> str | None:
+    """Why a forced output length counts as not honoured; None when it was, or could not be."""
+    short = [
+        t
+        for t in ok
+        if t.tokens < t.max_new_tokens and not any(n.startswith(NOT_FORCED) for n in t.notes)
+    ]
+    if len(short) <= _TENTH * len(ok):
+        return None
+    t = short[0]
+    return (
+        f"the forced length was not honoured in {len(short)} of {len(ok)} requests "
+        f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
+    )
+
+
+def cut_short(ok: Sequence[Timeline], *, force_length: bool) -> str | None:
+    """Why answers are too short to tell a rate by; None when they are not.
+
+    ``ok`` holds at least one request. A natural stop is fine, one after a token or two is none.
+    """
+    few = [t for t in ok if t.tokens < _FEWEST_TOKENS <= t.max_new_tokens]
+    if len(few) > _TENTH * len(ok):
+        t = few[0]
+        return (
+            f"too few tokens: {len(few)} of {len(ok)} requests gave fewer than {_FEWEST_TOKENS} "
+            f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
+        )
+    return not_honoured(ok) if force_length else None
+
+
 def _handed_over_together(t: Timeline) -> bool:
-    gaps, ttft = t.chunk_gaps_ns(), t.ttft_ns
-    if len(gaps) < 2 or ttft is None:
+    # Per token, so that an answer handed over in one or two large pieces counts as well.
+    steps, ttft = t.itl_ns(), t.ttft_ns
+    if len(steps) < 2 or ttft is None:
         return False
-    return median(gaps) < _NEVER_A_DECODE_STEP_NS and sum(gaps) * 20 < ttft
+    return median(steps) < _NEVER_A_DECODE_STEP_NS and sum(t.chunk_gaps_ns()) * 20 < ttft
 
 
 def burst_share(ok: Sequence[Timeline]) -> float | None:

@@ -103,6 +103,9 @@ class FailureJudge:
         verdict: Verdict = self._gate.verdict()
         if verdict == "inconclusive" and requests.problem is not None:
             return "error", requests.problem
+        need = self._demand.min_units(1 - self._share) or 0
+        if verdict == "inconclusive" and self._n < need:
+            label += f"; {self._n} of at least {need} requests"
         return verdict, label
 
 

@@ -11,7 +11,7 @@ from ..finding import Finding, Limit, Verdict
 from ..stats import nearest_rank
 from ..timeline import NS_PER_S, Timeline
 from .base import Demand, Requests, finite, percentiles
-from .checks import miscounted
+from .checks import cut_short, miscounted
 from .memory import FIGURES, peaks, reasons
 
 CONDITIONS = ("prompt_lengths", "sampling", "concurrency", "memory")
@@ -71,9 +71,10 @@ def window_length_ns(warmup: Sequence[Timeline]) -> int:
 class TgsJudge:
     """Steady TGS at concurrency 1: documented or not, and the limit on the median window."""
 
-    def __init__(self, limit: Limit, demand: Demand) -> None:
+    def __init__(self, limit: Limit, demand: Demand, *, force_length: bool) -> None:
         self.limit = limit
         self._demand = demand
+        self._force_length = force_length
         self._windows: Windows | None = None
         self._warmup: list[Timeline] = []
         self._gate = None if limit.limit is None else demand.gate(0.5, 1 / limit.limit, 1)
@@ -170,6 +171,9 @@ class TgsJudge:
         wrong = [why for t in self._ok if (why := miscounted(t))]
         if wrong:
             return "error", f"{wrong[0]} ({len(wrong)} of {len(self._ok)} requests)"
+        short = cut_short(self._ok, force_length=self._force_length)
+        if short is not None:
+            return "error", short
         missing = undocumented(entry["conditions"])
         if missing:
             return "fail", missing
@@ -240,10 +244,23 @@ def conditions(ok: Sequence[Timeline], resources: Sequence[Mapping[str, Any]]) -
     """The four conditions as the run recorded them; a value is None where it is unknown."""
     return {
         "prompt_lengths": _prompt_lengths(ok),
-        "sampling": dict(ok[0].sampling) if ok and ok[0].sampling else None,
+        "sampling": _sampling(ok),
         "concurrency": {"asked": 1, "actual": 1.0} if ok else None,
-        "memory": _memory(resources),
+        "memory": _memory(resources, len(ok)),
     }
+
+
+def _sampling(ok: Sequence[Timeline]) -> dict[str, Any] | None:
+    """As sent with every request; several ways are all named, one unknown makes it unknown."""
+    seen: list[dict[str, Any]] = []
+    for t in ok:
+        if not t.sampling:
+            return None
+        if dict(t.sampling) not in seen:
+            seen.append(dict(t.sampling))
+    if len(seen) > 1:
+        return {"mixed": seen}
+    return seen[0] if seen else None
 
 
 def _prompt_lengths(ok: Sequence[Timeline]) -> dict[str, Any] | None:
@@ -266,12 +283,12 @@ def _length_summary(ok: Sequence[Timeline]) -> dict[str, float | None]:
     return {"min": min(lengths), "median": median(lengths), "max": max(lengths)}
 
 
-def _memory(resources: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    figures = peaks(resources)
+def _memory(resources: Sequence[Mapping[str, Any]], answered: int) -> dict[str, Any] | None:
+    figures = peaks(resources, answered)
     known = {f"{name}_gib": value for name, value in figures.items() if value is not None}
     if not known:
         return None
-    why = reasons(resources)
+    why = reasons(resources, answered)
     missing = {f"{name}_reason": why[name] for name in FIGURES if name in why}
     read = [line["memory"] for line in resources if line.get("memory")]
     last: Mapping[str, Any] = read[-1] if read else {}

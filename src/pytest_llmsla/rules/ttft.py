@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..finding import Limit
-from ..timeline import Timeline
+from ..timeline import REPEATED, Timeline
 from .base import Demand, Requests
 from .checks import too_cached
 from .latency import LatencyJudge
@@ -17,6 +17,13 @@ def judge(limit: Limit, demand: Demand, requests: Requests, *, warm_cache: bool)
     def unmeasurable(seen: Requests) -> str | None:
         if warm_cache:
             return None
+        again = [t for t in seen.ok if any(n.startswith(REPEATED) for n in t.notes)]
+        if again:
+            return (
+                f"{len(again)} of {len(seen.ok)} requests sent a prompt that had been sent before, "
+                "and workload.warm_cache is not set: a prefix cache may have answered. Send "
+                "another prompt each time (sla_run() and sla_prompts do)"
+            )
         cached = [t for t in seen.ok if too_cached(t, seen.template_tokens)]
         if not cached:
             return None
