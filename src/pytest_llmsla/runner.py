@@ -1,37 +1,27 @@
 """Ask, warm up, repeat until told to stop. Judges nothing.
 
-Buckets are measured interleaved, one request at a time, in a worker thread of the run's own; a
-deadline cancels a generation at its next token, and one that never returns ends the run.
+Buckets are measured interleaved, one request at a time; a generation that never returns ends the
+run. What one request goes through: :mod:`asker`.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .errors import GenerationAborted, TargetError
+from .asker import Asker, HungError, Timeouts, say
+from .errors import LlmslaError
 from .stats import WarmupMonitor
-from .targets.base import Answer, Ask, Recorder, Target
-from .timeline import NS_PER_MS, NS_PER_S, Timeline
+from .targets.base import Ask, Target
+from .timeline import NS_PER_MS, Timeline
 from .workload import Prompt
 
-_GRACE_S = 5.0
-_MAX_ERROR_CHARS = 500
+__all__ = ["Asker", "BucketPlan", "HungError", "RunPlan", "Runner", "Sink", "Timeouts", "say"]
+
 _STOP_AFTER_FAILURES = 5
 _STOP_WARMUP_AFTER_ERRORS = 3
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds; ``first_token_s`` and ``idle_s`` bound silence, ``total_s`` the whole request."""
-
-    first_token_s: float = 60.0
-    idle_s: float = 30.0
-    total_s: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -82,162 +72,6 @@ class Sink(Protocol):
         """``warm-up`` or ``measure`` begins for a bucket."""
 
 
-class HungError(TargetError):
-    """A generation did not stop after its deadline; the target cannot be used any more."""
-
-
-class Asker:
-    """One worker thread that runs generations for as long as the context is open."""
-
-    def __init__(self, target: Target, timeouts: Timeouts) -> None:
-        self._target = target
-        self._timeouts = timeouts
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self.hung: str | None = None
-
-    def __enter__(self) -> Asker:
-        self._thread = threading.Thread(target=self._work, name="llmsla-target", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._jobs.put(None)
-        if self._thread is not None and self.hung is None:
-            self._thread.join(timeout=_GRACE_S)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-    def ask(self, ask: Ask, blank: Timeline) -> Timeline:
-        """Run one generation; ``blank`` carries the identity of the request.
-
-        Every failure of the target becomes a Timeline with status ``error``.
-
-        Raises:
-            HungError: an earlier generation is still running.
-        """
-        if self.hung is not None:
-            raise HungError(self.hung)
-        record = Recorder(self._target.clock)
-        done = threading.Event()
-        box: list[Answer | BaseException] = []
-
-        def job() -> None:
-            try:
-                record.start()
-                box.append(self._target.generate(ask, record))
-            except BaseException as e:  # a model may raise anything; it becomes a result
-                box.append(e)
-            finally:
-                record.end_ns = self._target.clock()
-                done.set()
-
-        self._jobs.put(job)
-        late = self._wait(record, done)
-        if late is not None and not done.is_set():
-            self.hung = (
-                f"{late}; it did not stop within {_GRACE_S:.0f} s of being told to, so the "
-                "target cannot be used any more"
-            )
-            now = self._target.clock()
-            return _failed(blank, record, now, self.hung)
-        outcome = box[0]
-        end = record.end_ns if record.end_ns is not None else self._target.clock()
-        if isinstance(outcome, BaseException):
-            reason = late if isinstance(outcome, GenerationAborted) and late else say(outcome)
-            return _failed(blank, record, end, reason)
-        late = late or self._late(record, end)
-        t = _answered(blank, record, outcome, end)
-        return t if late is None else replace(t, status="error", error=late)
-
-    def _wait(self, record: Recorder, done: threading.Event) -> str | None:
-        """Wait for the end or a deadline (real time); the deadline's words, or None."""
-        began = time.monotonic()
-        seen, since = 0, began
-        limits = self._timeouts
-        try:
-            while True:
-                now = time.monotonic()
-                got = len(record.arrivals)
-                if got != seen:
-                    seen, since = got, now
-                silence = limits.idle_s if seen else limits.first_token_s
-                left = min(began + limits.total_s, since + silence) - now
-                if left <= 0:
-                    break
-                if done.wait(left):
-                    return None
-                if len(record.arrivals) != seen:
-                    continue
-        except BaseException:
-            record.cancel()
-            done.wait(_GRACE_S)
-            raise
-        record.cancel()
-        done.wait(_GRACE_S)
-        if now - began >= limits.total_s:
-            return f"timed out: not complete after {limits.total_s:g} s (timeouts.total_s)"
-        if seen:
-            return f"timed out: no further token for {limits.idle_s:g} s (timeouts.idle_s)"
-        return (
-            f"timed out: no first token after {limits.first_token_s:g} s (timeouts.first_token_s)"
-        )
-
-    def _late(self, record: Recorder, end: int) -> str | None:
-        """The same deadlines on the target's own clock, for answers that came all the same."""
-        limits, start = self._timeouts, record.start_ns or 0
-        if record.arrivals and record.arrivals[0][0] - start > limits.first_token_s * NS_PER_S:
-            return (
-                f"timed out: the first token took longer than {limits.first_token_s:g} s "
-                "(timeouts.first_token_s)"
-            )
-        if end - start > limits.total_s * NS_PER_S:
-            return f"timed out: took longer than {limits.total_s:g} s (timeouts.total_s)"
-        return None
-
-
-def say(e: BaseException) -> str:
-    """An exception as one line: its type and message, cut to a readable length."""
-    text = " ".join(str(e).split())
-    name = type(e).__name__
-    line = f"{name}: {text}" if text else name
-    return line if len(line) <= _MAX_ERROR_CHARS else line[: _MAX_ERROR_CHARS - 1] + "…"
-
-
-def _failed(blank: Timeline, record: Recorder, end: int, reason: str) -> Timeline:
-    start = record.start_ns if record.start_ns is not None else end
-    return replace(
-        blank,
-        start_ns=start,
-        end_ns=max(end, start),
-        arrivals=tuple(record.arrivals),
-        stages=dict(record.stages),
-        status="error",
-        error=reason,
-    )
-
-
-def _answered(blank: Timeline, record: Recorder, answer: Answer, end: int) -> Timeline:
-    arrivals = tuple(record.arrivals)
-    start = record.start_ns if record.start_ns is not None else end
-    return replace(
-        blank,
-        start_ns=start,
-        end_ns=arrivals[-1][0] if arrivals else end,
-        arrivals=arrivals,
-        prompt_tokens=answer.prompt_tokens,
-        output_tokens=answer.output_tokens,
-        token_source=answer.token_source,
-        finish_reason=answer.finish_reason,
-        cached_tokens=answer.cached_tokens,
-        stages=dict(record.stages),
-        notes=answer.notes,
-        text=answer.text,
-    )
-
-
 class Runner:
     """Runs a plan on a loaded target, telling ``sink`` everything."""
 
@@ -245,6 +79,7 @@ class Runner:
         self._target = target
         self._sink = sink
         self._next_id = next_id
+        self._no_peaks: str | None = None
 
     def run(self, plan: RunPlan, wants: Callable[[str], bool]) -> str:
         """Measure until ``wants(bucket)`` is false for all, or a budget is spent.
@@ -257,7 +92,7 @@ class Runner:
                 live = [
                     b for b in plan.buckets if wants(b.bucket) and self._warm_up(asker, b, deadline)
                 ]
-                self._target.reset_peaks()
+                self._reset_peaks()
                 return self._measure(asker, live, wants, deadline)
             except HungError as e:
                 self._sink.problem(None, str(e))
@@ -275,8 +110,13 @@ class Runner:
     def warm_once(self, plan: BucketPlan, timeouts: Timeouts) -> None:
         """One warm-up request, outside any loop; a failure is on record like any other."""
         with Asker(self._target, timeouts) as asker:
-            self._ask(asker, plan, next(plan.warmup_prompts), warmup=True, unit=0)
-            self._target.reset_peaks()
+            prompt = self._next(plan, plan.warmup_prompts)
+            if prompt is not None:
+                self._ask(asker, plan, prompt, warmup=True, unit=0)
+            if asker.hung is not None:
+                self._sink.problem(None, asker.hung)
+            else:
+                self._reset_peaks()
 
     def _warm_up(self, asker: Asker, plan: BucketPlan, deadline: float) -> bool:
         """Warm one bucket's shape; False when the bucket cannot be measured."""
@@ -286,7 +126,10 @@ class Runner:
         monitor = WarmupMonitor(plan.warmup_max)
         errors = asked = 0
         while asked < plan.warmup_max and not monitor.done and time.monotonic() < deadline:
-            t = self._ask(asker, plan, next(plan.warmup_prompts), warmup=True, unit=0)
+            prompt = self._next(plan, plan.warmup_prompts)
+            if prompt is None:
+                return False
+            t = self._ask(asker, plan, prompt, warmup=True, unit=0)
             asked += 1
             if t.ok:
                 errors = 0
@@ -310,7 +153,7 @@ class Runner:
         deadline: float,
     ) -> str:
         asked = {b.bucket: b.already for b in live}
-        broken: dict[str, list[str]] = {b.bucket: [] for b in live}
+        broken = dict.fromkeys(asked, 0)
         for b in live:
             self._sink.phase(b.bucket, "measure")
         spent = False
@@ -325,21 +168,25 @@ class Runner:
                     continue
                 if time.monotonic() >= deadline:
                     return "seconds"
+                prompt = self._next(plan, plan.prompts)
+                if prompt is None:
+                    live.remove(plan)
+                    continue
                 unit = asked[plan.bucket]
-                t = self._ask(asker, plan, next(plan.prompts), warmup=False, unit=unit)
+                t = self._ask(asker, plan, prompt, warmup=False, unit=unit)
                 asked[plan.bucket] += 1
                 self._remember(plan, "measured")
                 if asker.hung is not None:
                     raise HungError(asker.hung)
-                if unit < _STOP_AFTER_FAILURES and not t.ok:
-                    broken[plan.bucket].append(t.error or "")
-                    if len(broken[plan.bucket]) == _STOP_AFTER_FAILURES:
-                        self._sink.problem(
-                            plan.bucket,
-                            f"the first {_STOP_AFTER_FAILURES} measured requests all failed: "
-                            f"{t.error}",
-                        )
-                        live.remove(plan)
+                if t.ok or unit - plan.already >= _STOP_AFTER_FAILURES:
+                    continue
+                broken[plan.bucket] += 1
+                if broken[plan.bucket] == _STOP_AFTER_FAILURES:
+                    self._sink.problem(
+                        plan.bucket,
+                        f"the first {_STOP_AFTER_FAILURES} measured requests all failed: {t.error}",
+                    )
+                    live.remove(plan)
         return "requests" if spent else "decided"
 
     def _ask(
@@ -383,9 +230,31 @@ class Runner:
         )
         return self._sink.finished(asker.ask(ask, blank))
 
+    def _next(self, plan: BucketPlan, prompts: Iterator[Prompt]) -> Prompt | None:
+        """The next prompt; None, with the problem told, when there is none for this bucket."""
+        try:
+            return next(prompts)
+        except StopIteration:
+            reason = "no prompt is left"
+        except LlmslaError as e:
+            reason = str(e)
+        except Exception as e:  # a target counts the tokens of a prompt while it is made
+            reason = f"making a prompt raised {say(e)}"
+        self._sink.problem(plan.bucket, reason)
+        return None
+
+    def _reset_peaks(self) -> None:
+        try:
+            self._target.reset_peaks()
+            self._no_peaks = None
+        except Exception as e:  # then every peak holds the warm-up too: no figure is known
+            self._no_peaks = f"the window of memory peaks could not be started: {say(e)}"
+
     def _remember(self, plan: BucketPlan, phase: str) -> None:
         try:
-            memory = self._target.memory()
+            memory = dict(self._target.memory())
         except Exception as e:  # a probe that fails is an unknown figure, not a failed request
             memory = {"problem": say(e)}
+        if self._no_peaks is not None:
+            memory = {"problem": self._no_peaks}
         self._sink.resources(plan.bucket, phase, memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,8 +21,8 @@ from .reports import folder
 from .rules.base import OBSERVED_REQUESTS
 from .runner import BucketPlan, Runner, RunPlan, Timeouts, say
 from .targets.base import Target
-from .timeline import Timeline
-from .verdict import PEAK, Gatekeeper, limits_of
+from .timeline import PEAK, REPEATED, Timeline
+from .verdict import Gatekeeper, limits_of
 from .workload import Prompt, PromptFactory
 
 PEAK_PROMPT_TOKENS = 64
@@ -107,6 +108,7 @@ class Session:
         self._targets: dict[str, Target | LlmslaError] = {}
         self._factories: dict[str, PromptFactory] = {}
         self._clock_of: Target | None = None
+        self._endings: dict[str | None, str] = {}
         self._ids = 0
 
     @property
@@ -172,19 +174,11 @@ class Session:
             raise found
         return found
 
-    def describe(self, target: Target, gate: str | None) -> None:
-        """Write the ``target`` line of a gate."""
+    def describe(self, target: Target, gate: str | None) -> Mapping[str, Any]:
+        """Write the ``target`` line of a gate; what of it the judge needs."""
         facts = dict(target.describe())
-        self.writer.line(
-            {
-                "type": "target",
-                "gate": gate,
-                "kind": target.kind,
-                "start_point": target.start_point,
-                "template_tokens": int(facts.get("template_overhead_tokens") or 0),
-                **facts,
-            }
-        )
+        self.writer.line({**facts, "type": "target", "gate": gate, **_facts(target, facts)})
+        return _facts(target, facts)
 
     def use_clock(self, target: Target) -> None:
         """Open a clock segment when another target's clock was in use."""
@@ -224,19 +218,49 @@ class Session:
         """Write why something could not be measured."""
         self.writer.line({"type": "problem", "gate": gate, "bucket": bucket, "reason": reason})
 
+    def retire(self, target: Target, reason: str) -> None:
+        """Never use a target again: a generation that does not stop still runs in it."""
+        for key, found in self._targets.items():
+            if found is target:
+                self._targets[key] = TargetError(reason)
+
+    def ended(self, gate: str | None, reason: str) -> None:
+        """Keep why a gate stopped measuring; written with the ``end`` line."""
+        self._endings[gate] = reason
+
     def close(self, reason: str = "ended") -> None:
         """Write the ``end`` line, close the log and the targets. Idempotent."""
         if self._writer is not None:
             notes = sorted({note for f in self._factories.values() for note in f.notes})
+            endings = [{"gate": key, "reason": why} for key, why in self._endings.items()]
             self._writer.line(
-                {"type": "end", "reason": reason, "utc": utc_now(), "prompt_notes": notes}
+                {
+                    "type": "end",
+                    "reason": reason,
+                    "utc": utc_now(),
+                    "measuring": endings,
+                    "prompt_notes": notes,
+                }
             )
             self._writer.close()
             self._writer = None
         for target in self._targets.values():
             if not isinstance(target, LlmslaError):
-                target.close()
+                try:
+                    target.close()
+                except Exception as e:  # what was measured stands; there is nothing left to lose
+                    self.progress.say(f"closing the target raised {say(e)}")
         self._targets.clear()
+
+
+def _facts(target: Target, facts: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = facts.get("template_overhead_tokens")
+    known = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+    return {
+        "kind": str(target.kind),
+        "start_point": str(target.start_point),
+        "template_tokens": tokens if known else 0,
+    }
 
 
 def _recorded(loaded: LoadedPolicy, key: str | None) -> dict[str, Any]:
@@ -273,6 +297,7 @@ class Gate:
         self._measured: set[str] = set()
         self._target: Target | None = None
         self._warm = False
+        self._asked: set[tuple[int, str, str | None]] = set()
 
     def _new_keeper(self) -> Gatekeeper:
         return Gatekeeper(self.loaded, gate=self.key, kv_plan=judging.kv_plan_state(self.loaded))
@@ -332,14 +357,17 @@ class Gate:
         target = self._ready()
         bucket = self.policy.buckets[0].name
         system = overrides.get("system", self.policy.workload.system_prompt)
-        asked = Prompt(prompt, system, target.count(prompt, system), bucket)
-        plan = self._plan(bucket, overrides)
-        runner = self._runner(target)
+        with _told("counting the prompt"):
+            asked = Prompt(prompt, system, target.count(prompt, system), bucket)
+            plan = self._plan(bucket, overrides)
         if not self._warm:
             self._warm = True
-            warm = replace(plan, warmup_max=1)
-            runner.warm_once(warm, self._timeouts())
-        return runner.ask_once(plan, asked, self._timeouts())
+            self._runner(target).warm_once(plan, self._timeouts())
+            target = self._ready()  # raises where the warm-up never returned
+        before, this = self._asked, (self._attempt, prompt, system)
+        note = f"{REPEATED}: sent before in this test" if this in before else None
+        before.add(this)
+        return self._runner(target, note).ask_once(plan, asked, self._timeouts())
 
     def prompts(self) -> Iterator[Prompt]:
         """Fresh prompts of the gate's first bucket, without end.
@@ -367,16 +395,15 @@ class Gate:
     def _ready(self) -> Target:
         """Load the target and describe it, once per gate."""
         target = self.session.target_of(self.loaded, self.key)
+        with _told("describing the target"):
+            return self._described(target)
+
+    def _described(self, target: Target) -> Target:
         if self._target is None:
+            facts = self.session.describe(target, self.key)
             self._target = target
-            self.session.describe(target, self.key)
             for keeper in {id(k): k for k in (self._keeper, self._attempt_keeper)}.values():
-                keeper.facts(
-                    {
-                        "start_point": target.start_point,
-                        "template_tokens": target.describe().get("template_overhead_tokens") or 0,
-                    }
-                )
+                keeper.facts(facts)
         self.session.use_clock(target)
         return target
 
@@ -388,17 +415,24 @@ class Gate:
                 raise
             self._stop(None, str(e))
             return
-        self._say_outside(target)
+        try:
+            with _told("preparing the prompts"):
+                self._say_outside(target)
+        except LlmslaError as e:
+            self._stop(None, str(e))
+            return
         plans = []
         for name in names:
             try:
-                self._check_fits(target, name)
-                plans.append(self._plan(name, overrides))
+                with _told("preparing the prompts"):
+                    self._check_fits(target, name)
+                    plans.append(self._plan(name, overrides))
             except LlmslaError as e:
                 self._stop(name, str(e))
         plan = RunPlan(plans, self.policy.evidence.max_seconds, self._timeouts())
         ended = self._runner(target).run(plan, self._attempt_keeper.undecided)
         self._keeper.end(ended)
+        self.session.ended(self.key, ended)
         if ended != "problem" and self.key is None:
             self._measure_peak(target)
 
@@ -413,8 +447,9 @@ class Gate:
         b = self.policy.buckets[0]
         hi = min(b.longest, PEAK_PROMPT_TOKENS)
         try:
-            stream = self.session.factory(self._with_own_prompts(), target).stream(PEAK, 1, hi)
-            left = iter([next(stream) for _ in range(PEAK_REQUESTS + 1)])
+            with _told("preparing the prompts"):
+                stream = self.session.factory(self._with_own_prompts(), target).stream(PEAK, 1, hi)
+                left = iter([next(stream) for _ in range(PEAK_REQUESTS + 1)])
         except LlmslaError:
             return  # no prompt that short can be made: the report then has no peak figure
         work = self.policy.workload
@@ -490,13 +525,16 @@ class Gate:
         t = self.policy.target.timeouts
         return Timeouts(t.first_token_s, t.idle_s, t.total_s)
 
-    def _runner(self, target: Target) -> Runner:
-        return Runner(target, _Sink(self, target), self.session.next_id)
+    def _runner(self, target: Target, note: str | None = None) -> Runner:
+        return Runner(target, _Sink(self, target, note), self.session.next_id)
 
     def _check(self, overrides: Mapping[str, Any], valid: tuple[str, ...]) -> None:
         for name in overrides:
             if name not in valid:
                 raise UsageError(f"{name!r} cannot be overridden; valid: {', '.join(valid)}.")
+        sampling = overrides.get("sampling")
+        if not (sampling is None or isinstance(sampling, Mapping)):
+            raise UsageError(f"sampling is {sampling!r:.80}; valid: a mapping, as in sla.yaml.")
         most, asked = self.policy.workload.max_new_tokens, overrides.get("max_new_tokens")
         if asked is not None and not (
             isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= most
@@ -544,18 +582,32 @@ class Gate:
         self.session.writer.line(line)
 
 
+@contextmanager
+def _told(doing: str) -> Iterator[None]:
+    """Whatever a target raises outside a generation becomes an error that every limit hears of."""
+    try:
+        yield
+    except LlmslaError:
+        raise
+    except Exception as e:
+        raise TargetError(f"{doing} raised {say(e)}") from e
+
+
 class _Sink:
     """The runner's records, on their way into log, judge and progress."""
 
-    def __init__(self, gate: Gate, target: Target) -> None:
+    def __init__(self, gate: Gate, target: Target, note: str | None = None) -> None:
         self._gate = gate
         self._target = target
+        self._note = note
 
     def started(self, request: Mapping[str, Any]) -> None:
         writer = self._gate.session.writer
         writer.start({**request, "start_ns": request["start_ns"] - writer.origin_ns})
 
     def finished(self, t: Timeline) -> Timeline:
+        if self._note is not None:
+            t = replace(t, notes=(*t.notes, self._note))
         return self._gate.take(t)
 
     def resources(self, bucket: str, phase: str, memory: Mapping[str, Any]) -> None:
@@ -563,6 +615,8 @@ class _Sink:
         self._gate.remember(bucket, phase, memory, self._target.clock() - origin)
 
     def problem(self, bucket: str | None, reason: str) -> None:
+        if bucket is None:
+            self._gate.session.retire(self._target, reason)
         self._gate._stop(bucket, reason)
 
     def phase(self, bucket: str, name: str) -> None:

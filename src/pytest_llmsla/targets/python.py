@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from inspect import isawaitable
 from typing import Any
 
@@ -18,9 +19,10 @@ class PythonTarget:
     """Wraps ``generate(prompt, *, max_new_tokens, sampling)`` → (async) iterator of token ids.
 
     An item is one token id, or a list of ids that reached the host together. An engine may also
-    offer ``tokenizer`` (``encode`` and ``decode``), ``count(prompt, system) -> int``, ``memory()``
-    and ``describe()``. Strings are refused: a text piece is not a token, so ITL could not be
-    measured.
+    offer ``tokenizer`` (``encode`` and ``decode``), ``count(prompt, system) -> int``, ``memory()``,
+    ``describe()``, ``close()`` and, for a clock of its own, ``clock_ns()`` (whole nanoseconds).
+    Strings are refused: a text piece is not a token, so ITL could not be measured. An iterator
+    that goes on after the tokens asked for is left there, and the request is an error.
     """
 
     kind = "python"
@@ -75,8 +77,8 @@ class PythonTarget:
 
     @property
     def clock(self) -> Clock:
-        """The process's monotonic clock, or the engine's own ``clock`` when it has one."""
-        own = getattr(self.engine, "clock", None)
+        """The process's monotonic clock, or the engine's own ``clock_ns`` when it has one."""
+        own = getattr(self.engine, "clock_ns", None)
         return own if callable(own) else time.perf_counter_ns
 
     def describe(self) -> Mapping[str, Any]:
@@ -93,7 +95,7 @@ class PythonTarget:
         """
         own = getattr(self.engine, "count", None)
         if callable(own):
-            return int(own(prompt, system))
+            return _whole(own(prompt, system))
         ids = self.encode(prompt if system is None else f"{system}\n{prompt}")
         if ids is None:
             raise UsageError(
@@ -131,10 +133,18 @@ class PythonTarget:
         made = self._generate(ask.prompt, **kwargs)
         ids: list[int] = []
         if isinstance(made, AsyncIterator) or isawaitable(made):
-            self._own_loop().run_until_complete(_drain(made, record, ids))
+            drained = _drain(made, record, ids, ask.max_new_tokens)
+            self._own_loop().run_until_complete(drained)
         elif isinstance(made, Iterator):
-            for item in made:
-                record.arrive(_tokens(item, ids))
+            try:
+                for item in made:
+                    record.arrive(_tokens(item, ids))
+                    if len(ids) > ask.max_new_tokens:
+                        break
+            finally:
+                # The engine's own clean-up runs now, not in the middle of a later request.
+                if isinstance(made, Generator):
+                    made.close()
         else:
             raise TargetError(
                 f"generate() returned {type(made).__name__}; valid: an iterator or async iterator "
@@ -184,7 +194,7 @@ class PythonTarget:
             done()
 
 
-async def _drain(made: Any, record: Recorder, ids: list[int]) -> None:
+async def _drain(made: Any, record: Recorder, ids: list[int], most: int) -> None:
     if isawaitable(made):
         made = await made
     if not isinstance(made, AsyncIterator):
@@ -192,8 +202,25 @@ async def _drain(made: Any, record: Recorder, ids: list[int]) -> None:
             f"generate() gave {type(made).__name__} when awaited; valid: an async iterator of "
             "token ids."
         )
-    async for item in made:
-        record.arrive(_tokens(item, ids))
+    try:
+        async for item in made:
+            record.arrive(_tokens(item, ids))
+            if len(ids) > most:
+                break
+    finally:
+        if isinstance(made, AsyncGenerator):
+            await made.aclose()
+
+
+def _whole(tokens: Any) -> int:
+    try:
+        if isinstance(tokens, bool):
+            raise TypeError
+        return operator.index(tokens)
+    except TypeError:
+        raise TargetError(
+            f"the engine's count() gave {tokens!r:.60}; valid: a whole number of tokens"
+        ) from None
 
 
 def _tokens(item: object, ids: list[int]) -> int:
