@@ -54,9 +54,9 @@ def heavy_imports() -> None:
     """
     import scipy.stats  # noqa: F401
 
-    import pytest_llmsla.collection
-    import pytest_llmsla.measuring
-    import pytest_llmsla.reporting  # noqa: F401
+    import pytest_llmsla.gating.collection
+    import pytest_llmsla.gating.measuring
+    import pytest_llmsla.gating.reporting  # noqa: F401
 
 
 @pytest.fixture

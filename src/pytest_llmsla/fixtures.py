@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .errors import LlmslaError, UsageError
-from .state import GATE, MEASURING
+from .gating.state import GATE, MEASURING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .state import LOADED, MEASURING
+from .gating.state import LOADED, MEASURING
 
 if TYPE_CHECKING:
     from .finding import Limit

@@ -9,9 +9,9 @@ import pytest
 
 from . import options
 from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
+from .gating.state import LOADED, OPTIONS
 from .marker import HELP
 from .options import SUFFIXES
-from .state import LOADED, OPTIONS
 
 __all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
 
@@ -26,15 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", HELP)
     opts = config.stash[OPTIONS] = options.read(config)
     if opts.policy is not None:
-        from .collection import load_named
+        from .gating.collection import load_named
 
         config.stash[LOADED] = load_named(opts, opts.policy)
         if opts.by_option and opts.policy not in options.named_policies(config, opts.cwd):
             config.args.append(str(opts.policy))
     if config.pluginmanager.hasplugin("xdist"):
-        from .xdist_bridge import XdistBridge
+        from .gating.xdist_bridge import BRIDGE_NAME, XdistBridge
 
-        config.pluginmanager.register(XdistBridge(config), "llmsla-xdist")
+        config.pluginmanager.register(XdistBridge(config), BRIDGE_NAME)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -56,6 +56,6 @@ def pytest_collection_modifyitems(
     """Compare what was collected with what is left after every other plugin has selected."""
     collected = tuple(items)
     yield
-    from . import planning
+    from .gating import planning
 
     planning.plan(session, collected, items)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from .errors import UsageError
-from .fixtures import NEED_MARK
-from .items import SlaFile, SlaItem, declared_limits, nodeid_of
+from ..errors import UsageError
+from ..fixtures import NEED_MARK
+from ..items import SlaFile, SlaItem, declared_limits, nodeid_of
+from ..marker import parse, where
+from ..options import Options
+from ..policy import LoadedPolicy, load_policy
+from ..verdict import limits_of
 from .mark_policy import policy_of
-from .marker import parse, where
-from .options import Options
 from .outcomes import Plan, Planned
-from .policy import LoadedPolicy, load_policy
 from .state import GATE, LOADED, OPTIONS, MarkGate
-from .verdict import limits_of
 
 
 def load_named(opts: Options, path: Path) -> LoadedPolicy:
@@ -62,6 +62,11 @@ def _plan(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[in
     config = session.config
     opts = config.stash[OPTIONS]
     planned: list[Planned] = []
+    if not ours and opts.policy is None:
+        raise UsageError(
+            "--sla-signoff: no SLA test was collected, so there is nothing to sign off. Name the "
+            "sla.yaml (or --sla PATH), or the tests that carry @sla."
+        )
     if opts.policy is not None:
         planned += _of_policy(config, ours, selected)
     run = config.stash.get(LOADED, None)

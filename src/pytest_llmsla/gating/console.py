@@ -22,6 +22,8 @@ class Console:
 
     @property
     def _reporter(self) -> Any:
+        if hasattr(self._config, "workerinput"):
+            return None  # an xdist worker's reporter writes where nobody reads
         return self._config.pluginmanager.getplugin("terminalreporter")
 
     @property
@@ -45,9 +47,12 @@ class Console:
         """Put ``lines`` in the place of those of the last call. Only where :attr:`live`."""
         if self._quiet:
             return
+        from rich.cells import chop_cells  # a wrapped line could not be drawn over
+
         width = max(self._width() - 1, 20)
         up = f"\x1b[{self._shown}A" if self._shown else ""
-        self._write(up + "".join(f"\x1b[2K{line[:width]}\n" for line in lines))
+        fitting = [(chop_cells(line, width) or [""])[0] for line in lines]
+        self._write(up + "".join(f"\x1b[2K{line}\n" for line in fitting))
         self._shown = len(lines)
 
     def settle(self) -> None:
@@ -60,20 +65,19 @@ class Console:
         return int(getattr(tw, "fullwidth", 80))
 
     def _write(self, text: str) -> None:
-        from .reports.escape import fit
+        from ..reports.escape import fit
 
         reporter = self._reporter
         with self._uncaptured():
-            if reporter is None:  # -p no:terminal, or an xdist worker
-                stream = sys.__stderr__
-                if stream is not None:
-                    with contextlib.suppress(OSError, ValueError):  # a closed stderr
-                        stream.write(fit(text, stream.encoding))
-                        stream.flush()
-                return
-            if not self._shown:
-                reporter.ensure_newline()
-            reporter.write(text, flush=True)
+            if reporter is not None:
+                if not self._shown:
+                    reporter.ensure_newline()
+                out = getattr(getattr(reporter, "_tw", None), "_file", sys.stdout)
+                reporter.write(fit(text, getattr(out, "encoding", None)), flush=True)
+            elif sys.__stderr__ is not None:
+                with contextlib.suppress(OSError, ValueError):  # a closed stderr
+                    sys.__stderr__.write(fit(text, sys.__stderr__.encoding))
+                    sys.__stderr__.flush()
 
     @contextlib.contextmanager
     def _uncaptured(self) -> Iterator[None]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError
-from .marker import LIMITS, SlaMark
-from .policy import PUBLISHED_RULES, Bucket, LoadedPolicy, bucket_for, policy_from_mapping
+from ..errors import UsageError
+from ..marker import LIMITS, SlaMark
+from ..policy import PUBLISHED_RULES, Bucket, LoadedPolicy, bucket_for, policy_from_mapping
 
 _ITL = {
     "itl_p50_ms": "p50_ms",
@@ -82,19 +82,14 @@ def _origins(mark: SlaMark, run: LoadedPolicy | None, bucket: str) -> dict[str, 
         "tgs.concurrency": "concurrency",
     }
     at = mark.where.split(" ", 1)[0]
-    out = {}
+    out: dict[str, str] = {}
     for key, argument in arguments.items():
         if mark.says(argument):
             out[key] = f"{at} @sla({argument}={mark.get(argument)!r})"
-        elif run is not None:
-            out[key] = run.source(key)
         else:
-            out[key] = f"{at} @sla: {key} of the published rules"
-    out["errors.max_error_rate"] = (
-        f"{at} @sla: no request may fail (default)"
-        if run is None
-        else run.source("errors.max_error_rate")
-    )
+            out[key] = f"{at} @sla, by the published rules" if run is None else run.source(key)
+    key = "errors.max_error_rate"
+    out[key] = f"{at} @sla: no request may fail" if run is None else run.source(key)
     return out
 
 

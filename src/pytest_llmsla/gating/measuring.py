@@ -8,19 +8,19 @@ from typing import Any, NoReturn
 
 import pytest
 
+from ..errors import LlmslaError, TargetError
+from ..finding import Finding, Limit
+from ..items import SlaItem
+from ..reports.text import failure_block
+from ..rules.tgs import undocumented
+from ..session import Gate, Session
+from ..targets import Target
 from . import running
 from .console import Console
-from .errors import LlmslaError, TargetError
-from .finding import Finding, Limit
-from .items import SlaItem
 from .outcomes import NO_RESULT
 from .progress import GateProgress
 from .properties import properties_of
-from .reports.text import failure_block
-from .rules.tgs import undocumented
-from .session import Gate, Session
 from .state import GATE, LOADED, OPTIONS
-from .targets import Target
 
 
 class Measuring:
@@ -79,7 +79,7 @@ class Measuring:
             raise TargetError(self._refused)
         loaded = self._config.stash.get(LOADED, None)
         if loaded is None:
-            from .policy import PUBLISHED_RULES, policy_from_mapping
+            from ..policy import PUBLISHED_RULES, policy_from_mapping
 
             loaded = policy_from_mapping(PUBLISHED_RULES, "published rules")
         return self.session.target_of(loaded)
@@ -148,15 +148,15 @@ class Measuring:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Put every planned gate on record, also those never begun, and close the log."""
-        if self._refused is not None:
-            return
+        if self._session is None:
+            return  # nothing was measured: the reporting side opens the log and says so
         try:
             for item in session.items:
                 if GATE in item.stash:
                     self.gate_of(item)
-            self.session.close(_ended(session))
+            self._session.close(_ended(session))
         except (LlmslaError, OSError):
-            pass  # the reporting side finds the log missing or cut, and says so
+            pass  # a disk that filled up: the reporting side finds the log cut, and says so
 
     # -- inside
 

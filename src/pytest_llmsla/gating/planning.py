@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from .fixtures import ALL
-from .marker import MARK
+from ..fixtures import ALL
+from ..marker import MARK
 from .state import OPTIONS
 
 _OURS = frozenset(ALL)
@@ -25,9 +25,10 @@ def is_ours(item: pytest.Item) -> bool:
 def plan(
     session: pytest.Session, collected: Sequence[pytest.Item], selected: Sequence[pytest.Item]
 ) -> None:
-    """Hand over to :mod:`collection` when a test of ours was collected or a policy was named."""
+    """Hand over to :mod:`collection` when a test of ours was collected or a gate was asked for."""
     ours = [item for item in collected if is_ours(item)]
-    if ours or session.config.stash[OPTIONS].policy is not None:
+    opts = session.config.stash[OPTIONS]
+    if ours or opts.policy is not None or opts.signoff:
         from .collection import take_over
 
         take_over(session, ours, {id(item) for item in selected})

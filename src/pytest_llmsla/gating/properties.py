@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .finding import Finding
-from .reports.escape import visible
+from ..finding import Finding
+from ..reports.escape import visible
 
 _FIGURES = ("observed", "limit", "lower", "upper", "requests", "exceeded")
 

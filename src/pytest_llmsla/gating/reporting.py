@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ..errors import LlmslaError
+from ..reports import escape, folder, terminal
+from ..session import Session, finish
 from . import running
-from .errors import LlmslaError
 from .outcomes import Outcome, Outcomes, Plan, outcomes_of
-from .reports import escape, folder, terminal
-from .session import Session, finish
 from .state import LOADED, OPTIONS
 
 _EXIT_RED = pytest.ExitCode.TESTS_FAILED

@@ -79,7 +79,7 @@ def _worker_run_dir(config: pytest.Config) -> Path | None:
 
 
 def _new_run_dir(config: pytest.Config) -> Path:
-    from .session import new_run_dir
+    from ..session import new_run_dir
 
     path = new_run_dir(report_dir(config))
     worker = worker_input(config)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from .finding import Limit
-    from .marker import SlaMark
+    from ..finding import Limit
+    from ..marker import SlaMark
+    from ..options import Options
+    from ..policy import LoadedPolicy
     from .measuring import Measuring
-    from .options import Options
-    from .policy import LoadedPolicy
 
 
 class MarkGate(NamedTuple):

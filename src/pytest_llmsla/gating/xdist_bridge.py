@@ -68,7 +68,9 @@ class XdistBridge:
         spec = node.gateway.spec
         local = bool(spec.popen) and not spec.chdir
         refused = None
-        if self.died:
+        if len(node.nodemanager.specs) > 1:
+            refused = "refused: several workers"  # the controller says it all, before any test
+        elif self.died:
             refused = f"no result received: {self.died[0]}, and with it the measurement"
         elif not local:
             refused = (

@@ -1,0 +1,203 @@
+"""``pytest sla.yaml``: one item per limit, only where the file is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Gated
+
+IDS = [
+    "sla.yaml::short::ttft_p95",
+    "sla.yaml::short::itl_p95",
+    "sla.yaml::short::error_rate",
+    "sla.yaml::long::ttft_p95",
+    "sla.yaml::long::itl_p95",
+    "sla.yaml::long::error_rate",
+    "sla.yaml::tgs::concurrency-1",
+]
+
+
+def test_one_item_per_limit(gated: Gated) -> None:
+    """Each limit is a test of its own, named by bucket and metric."""
+    result = gated.run("sla.yaml", "-v")
+    assert result.ret == 0
+    result.assert_outcomes(passed=len(IDS))
+    result.stdout.fnmatch_lines([f"{nodeid} PASSED*" for nodeid in IDS])
+
+
+def test_memory_limits_are_items(gated: Gated) -> None:
+    """An optional memory limit is one more item."""
+    gated.policy(rest="memory: {rss_peak_gib: 64}")
+    result = gated.run("sla.yaml", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["sla.yaml::memory::rss_peak"])
+
+
+def test_collect_only_lists_and_measures_nothing(gated: Gated) -> None:
+    """``--collect-only`` shows the items, exits 0 and writes nothing."""
+    result = gated.run("sla.yaml", "--collect-only", "-q")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(IDS)
+    assert not (gated.path / ".llmsla").exists()
+
+
+@pytest.mark.parametrize(
+    "args", [["sla.yaml"], ["--sla", "sla.yaml"], ["./sla.yaml", "--sla=sla.yaml"]]
+)
+def test_naming_the_file_collects_it_once(gated: Gated, args: list[str]) -> None:
+    """As an argument, by option or both: the same seven items."""
+    result = gated.run(*args)
+    assert result.ret == 0
+    result.assert_outcomes(passed=len(IDS))
+
+
+def test_option_adds_the_gate_to_a_suite(gated: Gated) -> None:
+    """``--sla`` beside a bare run gates and runs the suite."""
+    gated.tests("def test_plain(): ...", ini=False)
+    gated.run("--sla", "sla.yaml").assert_outcomes(passed=len(IDS) + 1)
+
+
+def test_folder_and_file_named_together(gated: Gated) -> None:
+    """A file that lies in a folder that is named too is gated, and once."""
+    gated.tests("def test_plain(): ...", ini=False)
+    gated.run(".", "sla.yaml").assert_outcomes(passed=len(IDS) + 1)
+
+
+@pytest.mark.parametrize("args", [[], ["."]])
+def test_a_bare_run_never_starts_a_gate(gated: Gated, args: list[str]) -> None:
+    """A policy in the folder, not named, is not collected."""
+    gated.tests("def test_plain(): ...", ini=False)
+    result = gated.run(*args)
+    assert result.ret == 0
+    result.assert_outcomes(passed=1)
+    assert not gated.runs()
+
+
+def test_testpaths_do_not_name_a_policy(gated: Gated) -> None:
+    """testpaths belongs to the bare run, which never starts a gate."""
+    gated.tests("def test_plain(): ...", ini=False)
+    gated.ini("testpaths = sla.yaml test_it.py")
+    gated.run()
+    assert not gated.runs()
+
+
+def test_a_bucket_is_measured_once(gated: Gated) -> None:
+    """All items of a bucket share its requests: 38 clean ones each at preset fast."""
+    gated.run("sla.yaml")
+    by_id = {f["id"]: f for f in gated.report()["findings"]}
+    assert {f["requests"] for i, f in by_id.items() if i.startswith("short/")} == {38}
+    # The log holds both buckets' requests and the three of peak TGS, nothing twice.
+    assert gated.report()["requests"]["measured"] == 2 * 38 + 3
+
+
+def test_a_broken_limit_fails_its_item_alone(gated: Gated) -> None:
+    """Only the broken limit is red; the block names figures, source line and limit."""
+    gated.policy(itl=80)
+    result = gated.run("sla.yaml")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=5, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "itl p95, bucket short (1–64 tokens; measured *): FAIL after 5 requests*",
+            "*P95 ≥ 80.0 ms (99 %), limit 50 ms*observed 80.0 ms*",
+            "*sla.yaml:9 itl.p95_ms*",
+        ]
+    )
+    assert "Traceback" not in result.stdout.str()
+    assert "runtest" not in result.stdout.str()
+
+
+def test_one_bucket_alone_is_measured_alone(gated: Gated) -> None:
+    """A node id of one bucket measures that bucket; the sign-off is incomplete, so not green."""
+    result = gated.run("sla.yaml::short")
+    result.assert_outcomes(passed=3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    report = gated.report()
+    assert report["verdict"] == "inconclusive"
+    assert {n["id"] for n in report["not_measured"]} == {
+        "long/ttft_p95",
+        "long/itl_p95",
+        "long/error_rate",
+        "tgs/concurrency-1",
+    }
+    assert "long" not in {f["bucket"] for f in report["findings"]}
+
+
+def test_unknown_node_id(gated: Gated) -> None:
+    """A limit that is not in the policy is a usage error of pytest's own."""
+    result = gated.run("sla.yaml::short::ttft_p59")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+BROKEN = {
+    "syntax": "version: 1\nbuckets: [",
+    "a list": "- 1\n- 2\n",
+    "empty": "",
+    "unknown key": "version: 1\ntarget: {}\nitll: {}\n"
+    "buckets: [{name: a, prompt_max: 9, ttft_ms: 1}]",
+    "a limit that is text": "version: 1\ntarget: {kind: scripted, script: {}}\n"
+    "buckets: [{name: a, prompt_max: 9, ttft_ms: fast}]",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("collect_only", [False, True])
+def test_a_broken_policy_is_a_usage_error(gated: Gated, text: str, collect_only: bool) -> None:
+    """A named policy that cannot be read ends with exit 4 and its file's name, never "no tests"."""
+    (gated.path / "sla.yaml").write_text(text, encoding="utf-8")
+    result = gated.run("sla.yaml", *(["--collect-only"] if collect_only else []))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: sla.yaml*"])
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "utf-16"])
+def test_a_policy_in_another_encoding_is_recognised(gated: Gated, encoding: str) -> None:
+    """Whatever its name, a policy in another encoding is refused as one, not passed over."""
+    text = gated.policy().read_text(encoding="utf-8") + "# 延迟\n"
+    (gated.path / "gate.yml").write_bytes(text.encode(encoding))
+    result = gated.run("gate.yml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: gate.yml*{encoding.upper()}*"])
+
+
+def test_a_policy_that_is_not_there(gated: Gated) -> None:
+    """``--sla`` with a path that is no file says so."""
+    result = gated.run("--sla", "nosuch.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --sla nosuch.yaml: does not exist*"])
+
+
+def test_another_plugins_yaml_is_left_alone(gated: Gated) -> None:
+    """YAML that is no policy is not ours, even when it is named."""
+    (gated.path / "cases.yaml").write_text("cases:\n  - name: a\n", encoding="utf-8")
+    result = gated.run("cases.yaml")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED or (
+        result.ret == pytest.ExitCode.USAGE_ERROR  # pytest 8: "not found"
+    )
+    assert "policy" not in result.stderr.str()
+
+
+def test_two_policies_in_one_run(gated: Gated) -> None:
+    """Two services at once would compete for the machine: refused, with the way out."""
+    gated.policy("sla-other.yaml")
+    result = gated.run("sla.yaml", "sla-other.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: two SLA policies in one run: *run them one after the other*"]
+    )
+
+
+def test_an_ignored_policy_is_not_silently_left_out(gated: Gated) -> None:
+    """A policy that was named and that another option drops is an error."""
+    gated.tests("def test_plain(): ...", ini=False)
+    (gated.path / "conftest.py").write_text(
+        "def pytest_ignore_collect(collection_path):\n"
+        "    return True if collection_path.suffix == '.yaml' else None\n"
+        "def pytest_collect_file(file_path, parent):\n"
+        "    return None\n",
+        encoding="utf-8",
+    )
+    result = gated.run(".", "sla.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR or result.parseoutcomes()["passed"] == 8
