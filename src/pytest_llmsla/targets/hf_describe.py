@@ -17,6 +17,17 @@ from .hf_weights import Weights, weigh
 
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes", "gguf")
 
+COMPILE_DYNAMIC = Warn(
+    "compile_dynamic_cache",
+    "compile with cache: dynamic sees a new shape each step and may compile again inside a "
+    "measured request. Use cache: static.",
+)
+COMPILE_STATIC = Warn(
+    "compile_static_cache",
+    "the static cache grows with the longest request so far, and each growth compiles again: warm "
+    "up with the longest prompt, or see it in a measured request.",
+)
+
 NOT_SAMPLING = frozenset(
     {
         *("bos_token_id", "eos_token_id", "pad_token_id", "max_length", "use_cache"),
@@ -141,14 +152,8 @@ def _device_warnings(spec: HfSpec, loaded: Loaded, weights: Weights) -> list[War
                 "cards are too small.",
             )
         )
-    if spec.compile and spec.cache == "dynamic":
-        warns.append(
-            Warn(
-                "compile_dynamic_cache",
-                "compile with cache: dynamic sees a new shape each step "
-                "and may compile again inside a measured request. Use cache: static.",
-            )
-        )
+    if spec.compile:
+        warns.append(COMPILE_DYNAMIC if spec.cache == "dynamic" else COMPILE_STATIC)
     return warns
 
 

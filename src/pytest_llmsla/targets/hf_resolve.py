@@ -74,7 +74,7 @@ def resolve(spec: HfSpec, *, say: Say) -> Source:
 
 def _resolve_model(spec: HfSpec, say: Say) -> Source:
     if spec.model.lower() == embedded.EMBEDDED:
-        gguf = embedded.find_gguf()
+        gguf = embedded.find_gguf(embedded.DISTRIBUTION)
         if gguf is not None:
             made = embedded.converted(gguf, say=say)
             return Source(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import LlmslaError, TargetError
 from .base import Recorder
+from .hf_logits import LogitWatch, logit_watch
 from .hf_stream import StageMarks, TokenStreamer, stages
 
 NS_PER_MS = 1_000_000
@@ -42,8 +43,10 @@ def run(
         GenerationAborted: as the recorder raised it.
         TargetError: anything else, with the cause; the model can be asked again.
     """
-    streamer = TokenStreamer(record)
-    marks = StageMarks(model, record.clock, None if new_events is None else new_events())
+    watch = logit_watch(call.input_ids.device.type, sampling=call.arguments["do_sample"])
+    streamer = TokenStreamer(record, watch)
+    events = None if new_events is None else new_events()
+    marks = StageMarks(model, record.clock, events=events, watch=watch)
     failure: Exception | None = None
     returned: list[int] = []
     try:
@@ -68,17 +71,17 @@ def run(
     for name, ns in stages(marks.begins, marks.ends, record.arrivals, ready_ns).items():
         record.stage(name, ns)
     _device_stages(marks, record)
-    check_answer(call, streamer.token_ids(), returned, marks)
+    check_answer(call, streamer.token_ids(), returned, watch)
     return returned
 
 
-def check_answer(call: Call, streamed: list[int], returned: list[int], marks: StageMarks) -> None:
+def check_answer(call: Call, streamed: list[int], returned: list[int], watch: LogitWatch) -> None:
     """What came back must be what was counted, no more than asked, and made of numbers.
 
     Raises:
         TargetError: it is not; the message names what differs.
     """
-    bad = marks.first_bad_step()
+    bad = watch.first_bad_step()
     if bad is not None:
         raise TargetError(
             f"the model's logits are not finite at output token {bad + 1} (NaN or infinity): its "

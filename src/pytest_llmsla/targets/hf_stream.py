@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ..errors import TargetError
 from .base import Recorder
+from .hf_logits import LogitWatch
 
 
 class TokenStreamer:
@@ -20,10 +21,11 @@ class TokenStreamer:
     as it comes. ``put`` raises what :meth:`Recorder.arrive` raises, which ends the generation.
     """
 
-    __slots__ = ("_arrive", "_prompt_seen", "ids")
+    __slots__ = ("_arrive", "_prompt_seen", "_watch", "ids")
 
-    def __init__(self, record: Recorder) -> None:
+    def __init__(self, record: Recorder, watch: LogitWatch | None = None) -> None:
         self._arrive = record.arrive
+        self._watch = watch
         self._prompt_seen = False
         self.ids: list[Any] = []
         """Tensors of generated ids as they were put, for counting after the run."""
@@ -42,6 +44,8 @@ class TokenStreamer:
         count = value.numel()
         if count == 1:
             self._arrive(1)
+            if self._watch is not None:
+                self._watch.token(value)
         elif value.ndim == 2 and value.shape[0] == 1:
             self._arrive(count)
         else:
@@ -63,22 +67,29 @@ class StageMarks:
 
     Use as a context manager around ``generate()``. On CUDA a forward only queues its work, so its
     host time is launching, and the waiting shows in the sampling after it; ``events`` (an object
-    with ``before()``, ``after()``) records the device's own times.
+    with ``before()``, ``after()``, ``read()``) records the device's own times; ``watch`` sees the
+    logits.
     """
 
-    def __init__(self, model: Any, clock: Callable[[], int], events: Any | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        clock: Callable[[], int],
+        *,
+        events: Any | None = None,
+        watch: LogitWatch | None = None,
+    ) -> None:
         self._model = model
         self._clock = clock
         self._events = events
+        self._watch = watch
         self._handles: list[Any] = []
         self.begins: list[int] = []
         self.ends: list[int] = []
-        self.peaks: list[Any] = []
-        """Largest logit of every step, a 0-d tensor still on its device: NaN or ±inf shows here."""
 
     def __enter__(self) -> StageMarks:
-        clock, events = self._clock, self._events
-        begin, end, peak = self.begins.append, self.ends.append, self.peaks.append
+        clock, events, watch = self._clock, self._events, self._watch
+        begin, end = self.begins.append, self.ends.append
 
         def before(_module: Any, _args: Any) -> None:
             begin(clock())
@@ -89,8 +100,8 @@ class StageMarks:
             if events is not None:
                 events.after()
             end(clock())
-            # max() keeps a NaN, and one value a step is read only after the run.
-            peak(output.logits[0, -1].max())
+            if watch is not None:
+                watch.step(output.logits)
 
         self._handles = [
             self._model.register_forward_pre_hook(before),
@@ -106,15 +117,6 @@ class StageMarks:
     def device_ms(self) -> list[float]:
         """Device milliseconds of every forward; empty without device events. Call after the run."""
         return [] if self._events is None else [float(ms) for ms in self._events.read()]
-
-    def first_bad_step(self) -> int | None:
-        """Index of the first step whose logits held NaN or +inf, or -inf only; None when fine."""
-        if not self.peaks:
-            return None
-        import torch
-
-        finite = torch.isfinite(torch.stack(self.peaks)).tolist()
-        return next((i for i, ok in enumerate(finite) if not ok), None)
 
 
 def stages(

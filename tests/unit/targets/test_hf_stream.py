@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_llmsla.errors import GenerationAborted, TargetError
 from pytest_llmsla.targets.base import Recorder
+from pytest_llmsla.targets.hf_logits import DeviceWatch, HostWatch, LogitWatch
 from pytest_llmsla.targets.hf_stream import StageMarks, TokenStreamer, count_row_tokens, stages
 
 
@@ -142,30 +143,69 @@ class Logits(torch.nn.Module):
         return self
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_one_bad_logit_is_found_at_its_step(bad: float) -> None:
-    """A single NaN or infinity among all logits of a step is found, and no step before it."""
+WATCHES = {"host": HostWatch, "device": lambda: DeviceWatch(sampling=False)}
+
+
+def watched(watch: LogitWatch, *steps: torch.Tensor) -> int | None:
+    """Run a module over ``steps`` of logits and choose greedily, as generate() does."""
     module = Logits()
-    clean = torch.zeros((1, 1, 50))
-    dirty = clean.clone()
-    dirty[0, 0, 17] = bad
-    with StageMarks(module, recorder(*range(6)).clock) as marks:
-        for logits in (clean, dirty, clean):
+    record = Recorder()
+    streamer = TokenStreamer(record, watch)
+    streamer.put(torch.zeros((1, 4), dtype=torch.long))
+    with StageMarks(module, record.clock, watch=watch):
+        for logits in steps:
             module(logits)
-    assert marks.first_bad_step() == 1
-    assert (marks.begins, marks.ends) == ([0, 2, 4], [1, 3, 5])
+            streamer.put(logits[:, -1].argmax(-1))
+    return watch.first_bad_step()
 
 
-def test_minus_infinity_is_bad_only_where_nothing_else_is_left() -> None:
+@pytest.mark.parametrize("kind", WATCHES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_one_bad_logit_is_found_at_its_step(kind: str, bad: float) -> None:
+    """A single NaN or infinity among all logits of a step is found, and no step before it."""
+    clean = torch.zeros((1, 3, 50))
+    dirty = clean.clone()
+    dirty[0, -1, 17] = bad
+    assert watched(WATCHES[kind](), clean, dirty, clean) == 1
+    assert watched(WATCHES[kind](), clean, clean) is None
+
+
+@pytest.mark.parametrize("kind", WATCHES)
+def test_minus_infinity_is_bad_only_where_nothing_else_is_left(kind: str) -> None:
     """Masked logits are normal; a step whose logits are all masked is not."""
-    module = Logits()
     masked = torch.full((1, 1, 50), -math.inf)
     some = masked.clone()
     some[0, 0, 3] = 1.0
-    with StageMarks(module, recorder(*range(4)).clock) as marks:
-        module(some)
-        module(masked)
-    assert marks.first_bad_step() == 1
+    assert watched(WATCHES[kind](), some, masked) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_before_a_device_samples_bad_logits_are_made_finite(dtype: torch.dtype) -> None:
+    """A NaN is still reported, the sampler gets a distribution, and good steps stay the same."""
+    watch = DeviceWatch(sampling=True)
+    good = torch.tensor([[[0.5, -math.inf, 2.0]]], dtype=dtype)
+    bad = torch.tensor([[[0.5, math.nan, math.inf]]], dtype=dtype)
+    masked = torch.full((1, 1, 3), -math.inf, dtype=dtype)
+    before = good[0, -1].float().softmax(-1)
+    for logits in (good, bad, masked):
+        watch.step(logits)
+        assert logits[0, -1].float().softmax(-1).isfinite().all()
+    assert torch.equal(good[0, -1].float().softmax(-1), before)
+    assert watch.first_bad_step() == 1
+
+
+def test_without_a_step_there_is_no_bad_one() -> None:
+    """A run that failed before its first forward has no logits to judge."""
+    assert [make().first_bad_step() for make in WATCHES.values()] == [None, None]
+
+
+def test_marks_are_taken_before_and_after_every_forward() -> None:
+    """One reading each, in order."""
+    module = Logits()
+    with StageMarks(module, recorder(*range(6)).clock) as marks:
+        for _ in range(3):
+            module(torch.zeros((1, 1, 5)))
+    assert (marks.begins, marks.ends) == ([0, 2, 4], [1, 3, 5])
 
 
 def test_marks_leave_no_hook_behind_when_the_run_fails() -> None:

@@ -1,0 +1,89 @@
+"""Whether the model's logits are numbers, checked at every step without waiting for a device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+
+class LogitWatch(Protocol):
+    """Sees the logits of every step and the token chosen from them."""
+
+    def step(self, logits: Any) -> None:
+        """Logits of one forward, shape (1, k, vocabulary); the last position is sampled."""
+        ...
+
+    def token(self, value: Any) -> None:
+        """The one token id chosen from them, on the host."""
+        ...
+
+    def first_bad_step(self) -> int | None:
+        """Index of the first step that was not finite; None when fine. Call after the run."""
+        ...
+
+
+class HostWatch:
+    """For logits in host memory: looks at the logit of the chosen token, about 3 µs a step.
+
+    That is enough. Greedy search takes a NaN for the maximum, so it chooses the NaN itself; with
+    sampling, torch refuses a distribution that holds a NaN or an infinity.
+    """
+
+    def __init__(self) -> None:
+        self._logits: Any = None
+        self._steps = 0
+        self._bad: int | None = None
+
+    def step(self, logits: Any) -> None:
+        """Keep the logits until their token is there."""
+        self._logits = logits
+
+    def token(self, value: Any) -> None:
+        """Read the chosen logit."""
+        logits, self._logits = self._logits, None
+        if logits is None:
+            return
+        if self._bad is None and not math.isfinite(logits[0, -1, value.item()].item()):
+            self._bad = self._steps
+        self._steps += 1
+
+    def first_bad_step(self) -> int | None:
+        """See :class:`LogitWatch`."""
+        return self._bad
+
+
+class DeviceWatch:
+    """For logits on a device: keeps the largest of every step there, and reads them after the run.
+
+    ``max()`` keeps a NaN. With sampling, the logits are then made finite in place: a NaN that
+    reached the sampler would end the CUDA context of this process, and with it every later
+    request. A finite step is not changed by it, as softmax takes the lowest number for -inf.
+    """
+
+    def __init__(self, *, sampling: bool) -> None:
+        self._sampling = sampling
+        self._peaks: list[Any] = []
+
+    def step(self, logits: Any) -> None:
+        """Queue the maximum (and the repair); nothing is copied or waited for."""
+        last = logits[0, -1]
+        self._peaks.append(last.max())
+        if self._sampling:
+            last.nan_to_num_()
+
+    def token(self, value: Any) -> None:
+        """Not needed here."""
+
+    def first_bad_step(self) -> int | None:
+        """See :class:`LogitWatch`."""
+        if not self._peaks:
+            return None
+        import torch
+
+        finite = torch.isfinite(torch.stack(self._peaks)).tolist()
+        return next((i for i, ok in enumerate(finite) if not ok), None)
+
+
+def logit_watch(device_type: str, *, sampling: bool) -> LogitWatch:
+    """The watch for logits on ``device_type`` (``cpu``, ``cuda``, ``mps``)."""
+    return HostWatch() if device_type == "cpu" else DeviceWatch(sampling=sampling)
