@@ -58,7 +58,7 @@ def cache_dir() -> Path:
     return base / "pytest-llmsla"
 
 
-def find_gguf(distribution: str = DISTRIBUTION) -> Path | None:
+def find_gguf(distribution: str) -> Path | None:
     """The GGUF file inside an installed distribution; None when there is none.
 
     Raises:
