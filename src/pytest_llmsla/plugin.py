@@ -9,9 +9,8 @@ import pytest
 
 from . import options
 from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
-from .gating.state import LOADED, OPTIONS
+from .gating.state import LOADED, OPTIONS, SKIPPED_FILES
 from .marker import HELP
-from .options import SUFFIXES
 
 __all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
 
@@ -39,14 +38,34 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect the one policy that was named; every other file is somebody else's."""
-    if not file_path.name.endswith(SUFFIXES):
-        return None
     policy = parent.config.stash[OPTIONS].policy
     if policy is None or file_path != policy:
         return None
     from .items import SlaFile
 
     return SlaFile.from_parent(parent, path=file_path)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Remember files that skip themselves whole: the marks in them are never seen."""
+    report = yield
+    if report.skipped:
+        collector.config.stash.setdefault(SKIPPED_FILES, []).append((collector.path, report))
+    return report
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is gated; nothing where no policy is named."""
+    loaded = config.stash.get(LOADED, None)
+    if loaded is None:
+        return []
+    from .gating.running import report_dir
+
+    preset = loaded.policy.evidence.preset
+    return [f"sla: {loaded.where}, preset {preset}, reports in {report_dir(config)}"]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

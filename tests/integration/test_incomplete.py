@@ -51,6 +51,28 @@ def test_skipped_and_xfailed(gated: Gated, mark: str, first: str, reason: str) -
     result.stdout.fnmatch_lines(["Exit status 1: every test that ran passed*INCONCLUSIVE*"])
 
 
+@pytest.mark.parametrize(
+    "line", ["pytest.skip('no card', allow_module_level=True)", "pytest.importorskip('nosuch')"]
+)
+def test_a_file_that_skips_itself(gated: Gated, line: str) -> None:
+    """Gates in a file that skips itself whole are not seen, and not forgotten."""
+    gated.tests(f"{line}\n@sla(bucket='long')\ndef test_b(sla_run): ...\n", name="test_two")
+    gated.tests("@sla(bucket='short')\ndef test_a(sla_run):\n    sla_run()\n", name="test_one")
+    result = gated.run()
+    result.assert_outcomes(passed=1, skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert reasons(gated)["test_two.py"].startswith("skipped: ")
+
+
+def test_a_file_without_gates_may_skip_itself(gated: Gated) -> None:
+    """Other files' skips have nothing to do with the SLA."""
+    gated.pytester.makepyfile(
+        test_two="import pytest\npytest.skip('no', allow_module_level=True)\n"
+    )
+    gated.tests("@sla(bucket='short')\ndef test_a(sla_run):\n    sla_run()\n", name="test_one")
+    assert gated.run().ret == 0
+
+
 def test_xfail_on_a_broken_limit(gated: Gated) -> None:
     """An expected break is still a break."""
     gated.policy(ttft=900)

@@ -62,6 +62,11 @@ def test_a_report_that_cannot_be_written_at_the_end(gated: Gated) -> None:
     result.stdout.fnmatch_lines(["ERROR: the report could not be made: *"])
 
 
+def test_header_names_the_gate(gated: Gated) -> None:
+    """The head of the run says what is gated and where the reports go."""
+    gated.run("sla.yaml").stdout.fnmatch_lines(["sla: sla.yaml, preset fast, reports in *.llmsla"])
+
+
 def test_preset(gated: Gated) -> None:
     """``--sla-preset`` replaces the policy's; a mark that names one keeps its own."""
     gated.tests(
@@ -108,6 +113,7 @@ def test_inconclusive_warn(gated: Gated) -> None:
     undecided(gated)
     result = gated.run("sla.yaml", "--sla-inconclusive=warn")
     assert result.ret == 0
+    assert result.parseoutcomes()["inconclusive"] == 1
     result.stdout.fnmatch_lines(["WARNING: inconclusive, and let through*not a PASS*"])
     assert gated.report()["verdict"] == "inconclusive"
 

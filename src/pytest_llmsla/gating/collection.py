@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,10 @@ from ..options import Options
 from ..policy import LoadedPolicy, load_policy
 from ..verdict import limits_of
 from .mark_policy import policy_of
-from .outcomes import Plan, Planned
-from .state import GATE, LOADED, OPTIONS, MarkGate
+from .outcomes import Plan, Planned, skip_reason
+from .state import GATE, LOADED, OPTIONS, SKIPPED_FILES, MarkGate
+
+_SPEAKS_OF_US = re.compile(r"\bsla\b|\bsla_|pytest_llmsla|timed_generate|record_tgs")
 
 
 def load_named(opts: Options, path: Path) -> LoadedPolicy:
@@ -89,7 +92,7 @@ def _plan(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[in
     return Plan(
         planned=tuple(planned),
         selected_tests=sum(id(item) in selected for item in ours),
-        partial=_partial(config),
+        unplanned=(*_skipped_files(config), *_left_out_by_last_failed(config)),
     )
 
 
@@ -109,11 +112,13 @@ def _of_policy(
         )
     parent = items[0].getparent(SlaFile)
     assert parent is not None  # an SlaItem is made by an SlaFile only
-    runs = {item.limit.id for item in items if id(item) in selected}
-    return [
-        Planned(limit.id, nodeid_of(parent.nodeid, limit), limit.id in runs)
-        for limit in declared_limits(config.stash[LOADED])
-    ]
+    by_limit = {item.limit.id: item for item in items}
+    planned = []
+    for limit in declared_limits(config.stash[LOADED]):
+        item = by_limit.get(limit.id)
+        nodeid = nodeid_of(parent.nodeid, limit) if item is None else item.nodeid
+        planned.append(Planned(limit.id, nodeid, item is not None and id(item) in selected))
+    return planned
 
 
 def _gate(item: pytest.Item, run: LoadedPolicy | None, opts: Options) -> MarkGate | None:
@@ -132,12 +137,26 @@ def _gate(item: pytest.Item, run: LoadedPolicy | None, opts: Options) -> MarkGat
     return MarkGate(mark, loaded, limits_of(loaded, item.nodeid))
 
 
-def _partial(config: pytest.Config) -> str | None:
-    """Why no plan can be complete: test files were left out without being collected."""
+def _skipped_files(config: pytest.Config) -> list[tuple[str, str]]:
+    """Files that skipped themselves whole and speak of this plugin: gates that were never seen."""
+    out = []
+    for path, report in config.stash.get(SKIPPED_FILES, []):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            text = "sla"  # unknown counts as one of ours
+        if _SPEAKS_OF_US.search(text):
+            why = skip_reason(report)
+            out.append((report.nodeid, f"skipped: {why}" if why else "skipped"))
+    return out
+
+
+def _left_out_by_last_failed(config: pytest.Config) -> list[tuple[str, str]]:
+    """``--lf`` leaves whole files out without collecting them, so that no plan can be complete."""
     if not config.getoption("lf", False):
-        return None
+        return []
     plugin = config.pluginmanager.getplugin("lfplugin")
     # Zero only when pytest itself says that it skipped no file; unknown counts as some.
     if getattr(plugin, "_skipped_files", None) == 0:
-        return None
-    return "--last-failed left test files out without collecting them"
+        return []
+    return [("selection", "--last-failed left test files out without collecting them")]

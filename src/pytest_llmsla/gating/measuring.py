@@ -45,13 +45,14 @@ class Measuring:
             TargetError: its folder cannot be written.
         """
         if self._session is None:
-            named = self._opts.policy is not None
+            loaded = self._config.stash.get(LOADED, None)
             try:
                 session = Session(
                     running.report_dir(self._config),
-                    release=self._config.stash[LOADED] if named else None,
+                    release=loaded if self._opts.policy is not None else None,
                     progress=GateProgress(self._console),
                     run_dir=running.run_dir(self._config),
+                    keep_text=loaded is not None and loaded.policy.report.keep_text,
                     signoff=self._opts.signoff,
                 )
                 assert session.writer  # opens the log: an unwritable folder is told now

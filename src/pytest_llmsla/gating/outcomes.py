@@ -41,8 +41,8 @@ class Plan:
     planned: tuple[Planned, ...] = ()
     selected_tests: int = 0
     """Tests of this plugin that will run (a test may carry several limits or none)."""
-    partial: str | None = None
-    """An option that runs a part of the suite without saying which (``--lf``)."""
+    unplanned: tuple[tuple[str, str], ...] = ()
+    """(what, why): parts of the suite that were left out before their marks could be seen."""
     error: str | None = None
     """A usage error found after collection."""
 
@@ -58,7 +58,8 @@ class Plan:
         """Read what :meth:`write` wrote."""
         raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         planned = tuple(Planned(**p) for p in raw.pop("planned"))
-        return cls(planned=planned, **raw)
+        unplanned = tuple((what, why) for what, why in raw.pop("unplanned"))
+        return cls(planned=planned, unplanned=unplanned, **raw)
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Outcomes:
             if hasattr(report, "wasxfail"):
                 seen.settle("xfailed", str(report.wasxfail))
             else:
-                seen.settle("skipped", _skip_reason(report))
+                seen.settle("skipped", skip_reason(report))
         elif when == "call":
             seen.settle("passed")
         seen.phases.add(when)
@@ -140,7 +141,8 @@ def reruns(outcomes: Iterable[Outcome]) -> int:
     return sum(o.reruns for o in outcomes)
 
 
-def _skip_reason(report: pytest.TestReport) -> str:
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test or a file was skipped, in its author's words; empty when none are given."""
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     return ""

@@ -26,7 +26,8 @@ def plan(
     session: pytest.Session, collected: Sequence[pytest.Item], selected: Sequence[pytest.Item]
 ) -> None:
     """Hand over to :mod:`collection` when a test of ours was collected or a gate was asked for."""
-    ours = [item for item in collected if is_ours(item)]
+    every = {id(item): item for item in (*collected, *selected)}
+    ours = [item for item in every.values() if is_ours(item)]
     opts = session.config.stash[OPTIONS]
     if ours or opts.policy is not None or opts.signoff:
         from .collection import take_over

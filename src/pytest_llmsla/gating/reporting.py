@@ -13,6 +13,7 @@ from ..reports import escape, folder, terminal
 from ..session import Session, finish
 from . import running
 from .outcomes import Outcome, Outcomes, Plan, outcomes_of
+from .properties import is_inconclusive
 from .state import LOADED, OPTIONS
 
 _EXIT_RED = pytest.ExitCode.TESTS_FAILED
@@ -33,6 +34,12 @@ class Reporting:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """What pytest says of each test."""
         self._seen.add(report)
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
+        """``INCONCLUSIVE``, not ``PASSED``, for what ``--sla-inconclusive=warn`` lets through."""
+        if report.when == "call" and report.passed and is_inconclusive(report.user_properties):
+            return "inconclusive", "~", ("INCONCLUSIVE", {"yellow": True})
+        return None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -81,9 +88,7 @@ class Reporting:
         controller = running.bridge(self._config)
         died = [] if controller is None else controller.died
         outcomes = outcomes_of(self._plan, self._seen, worker_died=bool(died))
-        missing = [("worker", why) for why in died]
-        if self._plan.partial is not None:
-            missing.append(("selection", self._plan.partial))
+        missing = [*self._plan.unplanned, *(("worker", why) for why in died)]
         report = self._finish(run_dir, outcomes, missing)
         if report["verdict"] == "pass" and (broken := self._failed_otherwise(outcomes)):
             report = self._finish(run_dir, outcomes, [*missing, *broken])

@@ -32,3 +32,5 @@ MEASURING: pytest.StashKey[Measuring] = pytest.StashKey()
 """In the process that runs the tests, once a test of this plugin is selected."""
 RUN_DIR: pytest.StashKey[Path] = pytest.StashKey()
 """Folder of this run, once anything of it is written."""
+SKIPPED_FILES: pytest.StashKey[list[tuple[Path, pytest.CollectReport]]] = pytest.StashKey()
+"""Test files that skipped themselves while being imported."""
