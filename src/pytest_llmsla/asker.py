@@ -103,9 +103,9 @@ class Asker:
             return _failed(blank, record, reason)
         try:
             t = _answered(blank, record, outcome)
+            late = late or self._late(t, _ns(record.end_ns))
         except TargetError as e:
             return _failed(blank, record, str(e))
-        late = late or self._late(t, record)
         return t if late is None else replace(t, status="error", error=late)
 
     def _wait(self, record: Recorder, done: threading.Event) -> str | None:
@@ -141,10 +141,10 @@ class Asker:
             f"timed out: no first token after {limits.first_token_s:g} s (timeouts.first_token_s)"
         )
 
-    def _late(self, t: Timeline, record: Recorder) -> str | None:
+    def _late(self, t: Timeline, returned_ns: int) -> str | None:
         """The same deadlines on the target's own clock, for answers that came all the same."""
         limits = self._timeouts
-        end = max(_ns(record.end_ns), t.end_ns)
+        end = max(returned_ns, t.end_ns)
         if t.arrivals and t.arrivals[0][0] - t.start_ns > limits.first_token_s * NS_PER_S:
             return (
                 f"timed out: the first token took longer than {limits.first_token_s:g} s "
@@ -176,8 +176,8 @@ def say(e: BaseException) -> str:
 def _failed(blank: Timeline, record: Recorder, reason: str) -> Timeline:
     """What arrived before the failure is kept, unless its times are no times."""
     try:
-        start, arrivals = _ns(record.start_ns), _arrivals(record)
-        end = max(start, _ns(record.end_ns), *(at for at, _ in arrivals))
+        start, arrivals = _ns(record.start_ns or 0), _arrivals(record)
+        end = max(start, _ns(record.end_ns or 0), *(at for at, _ in arrivals))
         stages = _stages(record)
     except TargetError:
         start = end = 0
@@ -229,9 +229,7 @@ def _stages(record: Recorder) -> dict[str, int]:
 
 
 def _ns(value: object) -> int:
-    """A time of the target's clock; 0 before there is one."""
-    if value is None:
-        return 0
+    """A time of the target's clock."""
     found = _index(value)
     if found is None:
         raise TargetError(
