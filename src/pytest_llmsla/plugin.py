@@ -9,7 +9,7 @@ import pytest
 
 from . import options
 from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
-from .gating.state import LOADED, OPTIONS, SKIPPED_FILES
+from .gating.state import LOADED, OPTIONS, PLACE, SKIPPED_FILES
 from .marker import HELP
 
 __all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
@@ -25,11 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", HELP)
     opts = config.stash[OPTIONS] = options.read(config)
     if opts.policy is not None:
-        from .gating.collection import load_named
+        from .gating.collection import load_named, take_argument
 
         config.stash[LOADED] = load_named(opts, opts.policy)
-        if opts.by_option and opts.policy not in options.named_policies(config, opts.cwd):
-            config.args.append(str(opts.policy))
+        take_argument(config, opts)
     if config.pluginmanager.hasplugin("xdist"):
         from .gating.xdist_bridge import BRIDGE_NAME, XdistBridge
 
@@ -37,9 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect the one policy that was named; every other file is somebody else's."""
+    """Collect the policy where node ids of it were named; every other file is somebody else's."""
     policy = parent.config.stash[OPTIONS].policy
-    if policy is None or file_path != policy:
+    if policy is None or file_path != policy or PLACE in parent.config.stash:
         return None
     from .items import SlaFile
 
@@ -50,10 +49,19 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Remember files that skip themselves whole: the marks in them are never seen."""
+    """Add a policy that was named as a whole, and note files that skip themselves.
+
+    The marks in a file that skips itself are never seen.
+    """
     report = yield
+    stash = collector.config.stash
     if report.skipped:
-        collector.config.stash.setdefault(SKIPPED_FILES, []).append((collector.path, report))
+        stash.setdefault(SKIPPED_FILES, []).append((collector.path, report))
+    elif PLACE in stash and isinstance(collector, pytest.Session) and report.passed:
+        from .items import SlaFile
+
+        policy = stash[OPTIONS].policy
+        report.result.insert(stash[PLACE], SlaFile.from_parent(collector, path=policy))
     return report
 
 

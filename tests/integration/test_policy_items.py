@@ -189,15 +189,39 @@ def test_two_policies_in_one_run(gated: Gated) -> None:
     )
 
 
-def test_an_ignored_policy_is_not_silently_left_out(gated: Gated) -> None:
-    """A policy that was named and that another option drops is an error."""
+IGNORE = """
+    def pytest_ignore_collect(collection_path):
+        return True if collection_path.suffix == ".yaml" else None
+"""
+
+
+@pytest.mark.parametrize("args", [["."], []], ids=["folder", "bare"])
+@pytest.mark.parametrize("folder", [".", ".ci", "build"])
+def test_a_named_policy_is_never_left_out(gated: Gated, args: list[str], folder: str) -> None:
+    """Ignore rules are for files that are found; a policy that was named is gated, wherever."""
     gated.tests("def test_plain(): ...", ini=False)
-    (gated.path / "conftest.py").write_text(
-        "def pytest_ignore_collect(collection_path):\n"
-        "    return True if collection_path.suffix == '.yaml' else None\n"
-        "def pytest_collect_file(file_path, parent):\n"
-        "    return None\n",
-        encoding="utf-8",
-    )
-    result = gated.run(".", "sla.yaml")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR or result.parseoutcomes()["passed"] == 8
+    gated.pytester.makeconftest(IGNORE)
+    (gated.path / folder).mkdir(exist_ok=True)
+    (gated.path / "sla.yaml").rename(gated.path / folder / "sla.yaml")
+    result = gated.run(*args, "--sla", f"{folder}/sla.yaml")
+    assert result.ret == 0
+    result.assert_outcomes(passed=len(IDS) + 1)
+
+
+def test_a_policy_beside_its_own_folder(gated: Gated) -> None:
+    """The suite and the gate both run, in the order they were named."""
+    gated.tests("def test_plain(): ...", ini=False)
+    result = gated.run("sla.yaml", ".", "-v")
+    result.assert_outcomes(passed=len(IDS) + 1)
+    result.stdout.fnmatch_lines(["sla.yaml::short::ttft_p95 PASSED*", "test_it.py::test_plain*"])
+
+
+def test_last_failed_elsewhere(gated: Gated) -> None:
+    """``--lf`` that leaves the policy out leaves its limits unmeasured, and says so."""
+    gated.tests("def test_plain(): assert 0", ini=False)
+    assert gated.run("test_it.py", "sla.yaml").ret == pytest.ExitCode.TESTS_FAILED
+    gated.tests("def test_plain(): ...", ini=False)
+    result = gated.run("test_it.py", "--sla", "sla.yaml", "--lf")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert gated.report()["complete"] is False

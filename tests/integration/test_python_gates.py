@@ -269,7 +269,7 @@ def test_async_tests(gated: Gated, mode: str) -> None:
             assert asyncio.run(asyncio.sleep(0, result=1)) == 1
         """
     )
-    result = gated.run("-v", f"--asyncio-mode={mode}")
+    result = gated.run_apart("-v", "-W", "error", f"--asyncio-mode={mode}")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["*test_broken FAILED*"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..policy import LoadedPolicy, load_policy
 from ..verdict import limits_of
 from .mark_policy import policy_of
 from .outcomes import Plan, Planned, skip_reason
-from .state import GATE, LOADED, OPTIONS, SKIPPED_FILES, MarkGate
+from .state import GATE, LOADED, OPTIONS, PLACE, SKIPPED_FILES, MarkGate
 
 _SPEAKS_OF_US = re.compile(r"\bsla\b|\bsla_|pytest_llmsla|timed_generate|record_tgs")
 
@@ -37,6 +38,25 @@ def load_named(opts: Options, path: Path) -> LoadedPolicy:
         return loaded if opts.preset is None else loaded.with_preset(opts.preset)
     except UsageError as e:
         raise pytest.UsageError(str(e)) from None
+
+
+def take_argument(config: pytest.Config, opts: Options) -> None:
+    """Take a policy that is gated as a whole out of the arguments; it is collected on its own.
+
+    Left there, a folder that holds it would hide it (pytest 9 merges overlapping arguments) or
+    be hidden by it (pytest 8 then collects the file alone), and ignore rules would apply to a
+    file that was named. Node ids of single limits stay with pytest.
+    """
+    ours = [os.path.abspath(opts.cwd / str(arg).split("::", 1)[0]) for arg in config.args]
+    mine = [path == str(opts.policy) for path in ours]
+    whole = opts.by_option or any(
+        is_mine and "::" not in str(arg) for is_mine, arg in zip(mine, config.args, strict=True)
+    )
+    if whole:
+        config.stash[PLACE] = 0 if mine and mine[0] else sys.maxsize
+        config.args[:] = [
+            arg for is_mine, arg in zip(mine, config.args, strict=True) if not is_mine
+        ]
 
 
 def take_over(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[int]) -> None:
@@ -104,19 +124,15 @@ def _of_policy(
     config: pytest.Config, ours: Sequence[pytest.Item], selected: set[int]
 ) -> list[Planned]:
     items = [item for item in ours if isinstance(item, SlaItem)]
-    opts = config.stash[OPTIONS]
-    if not items:
-        raise UsageError(
-            f"{opts.policy} was named and not collected: another option or a conftest.py ignores "
-            "it. Name it on the command line without --ignore or --deselect of the whole file."
-        )
-    parent = items[0].getparent(SlaFile)
-    assert parent is not None  # an SlaItem is made by an SlaFile only
+    path = config.stash[OPTIONS].policy
+    assert path is not None  # the caller saw it
+    parent = items[0].getparent(SlaFile) if items else None  # --lf may leave a whole file out
+    file_nodeid = parent.nodeid if parent is not None else path.name
     by_limit = {item.limit.id: item for item in items}
     planned = []
     for limit in declared_limits(config.stash[LOADED]):
         item = by_limit.get(limit.id)
-        nodeid = nodeid_of(parent.nodeid, limit) if item is None else item.nodeid
+        nodeid = nodeid_of(file_nodeid, limit) if item is None else item.nodeid
         planned.append(Planned(limit.id, nodeid, item is not None and id(item) in selected))
     return planned
 

@@ -34,3 +34,5 @@ RUN_DIR: pytest.StashKey[Path] = pytest.StashKey()
 """Folder of this run, once anything of it is written."""
 SKIPPED_FILES: pytest.StashKey[list[tuple[Path, pytest.CollectReport]]] = pytest.StashKey()
 """Test files that skipped themselves while being imported."""
+PLACE: pytest.StashKey[int] = pytest.StashKey()
+"""Where among the arguments a policy stands that is gated as a whole; absent otherwise."""
