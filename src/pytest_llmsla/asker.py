@@ -113,6 +113,8 @@ class Asker:
         began = time.monotonic()
         seen, since = 0, began
         limits = self._timeouts
+        # Arrivals wake nobody (that would cost the generation time), so they are looked for.
+        step = min(1.0, limits.first_token_s / 10, limits.idle_s / 10)
         try:
             while True:
                 now = time.monotonic()
@@ -123,10 +125,8 @@ class Asker:
                 left = min(began + limits.total_s, since + silence) - now
                 if left <= 0:
                     break
-                if done.wait(left):
+                if done.wait(min(left, step)):
                     return None
-                if len(record.arrivals) != seen:
-                    continue
         except BaseException:
             record.cancel()
             done.wait(self._timeouts.grace_s)
