@@ -157,7 +157,7 @@ def _write_model(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from .hf_load import gguf_arguments, quiet, require
+    from .hf_load import align_special_tokens, gguf_arguments, quiet, require
 
     require("gguf", "it reads GGUF files")
     try:
@@ -166,6 +166,7 @@ def _write_model(gguf: Path, folder: Path) -> None:
             model = AutoModelForCausalLM.from_pretrained(
                 str(gguf.parent), **gguf_arguments(gguf.name), dtype=torch.float32
             )
+            align_special_tokens(tokenizer, model.config)
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(str(folder))
     except OSError:

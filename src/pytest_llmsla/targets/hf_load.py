@@ -63,6 +63,8 @@ def load(spec: HfSpec, *, say: Say) -> Loaded:
     with _recorded() as said:
         tokenizer = _load_tokenizer(spec, source)
         model = _load_model(spec, source, device, quantization)
+        if source.gguf_file is not None and source.tokenizer_folder is None:
+            align_special_tokens(tokenizer, model.config.get_text_config())
         if spec.compile:
             compile_decode(model, str(spec.compile))
     return Loaded(model, tokenizer, source, device, tuple(said))
@@ -120,6 +122,18 @@ def gguf_arguments(file_name: str) -> dict[str, Any]:
     config = getattr(transformers, "GgufConfig", None)
     expand = {} if config is None else {"quantization_config": config(dequantize=True)}
     return {"gguf_file": file_name, **expand}
+
+
+def align_special_tokens(tokenizer: Any, config: Any) -> None:
+    """Give a tokenizer made from a GGUF file the special tokens that the file states.
+
+    Some versions of transformers name other tokens in the tokenizer than in the config they make
+    from the same file (for SmolLM2, the opening of a turn as its end).
+    """
+    for name in ("bos", "eos", "pad"):
+        token_id = getattr(config, f"{name}_token_id", None)
+        if isinstance(token_id, int) and 0 <= token_id < len(tokenizer):
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(token_id))
 
 
 def require(package: str, why: str) -> None:

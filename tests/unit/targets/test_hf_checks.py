@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from hf_tiny import EOS, OTHER_EOS, ask, config, load, model, save, tokenizer, w
 from pytest_llmsla.errors import TargetError, UsageError
 from pytest_llmsla.targets.hf_checks import end_tokens
 from pytest_llmsla.targets.hf_files import WeightFile, combined_sha256
+from pytest_llmsla.targets.hf_load import load_error
+from pytest_llmsla.targets.hf_resolve import Source
+from pytest_llmsla.targets.hf_spec import HfSpec
 from pytest_llmsla.targets.hf_weights import weigh
 
 
@@ -269,3 +273,21 @@ def test_a_changed_file_is_hashed_again(tmp_path: Path) -> None:
     assert second != first
     (tmp_path / "cache" / "hashes.json").write_text("{broken")
     assert load(folder).describe()["weights_sha256"] == second
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("`.to` is not supported for `4-bit`"), r"cannot be moved .* target\.device"),
+        (MemoryError("5 GiB"), "out of memory while loading"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory while loading"),
+        (ImportError("needs sentencepiece"), "Install the package it names"),
+        (KeyError("strange"), r"KeyError: 'strange'"),
+    ],
+)
+def test_a_failed_load_names_model_cause_and_remedy(error: Exception, message: str) -> None:
+    """No traceback to read: one message for each kind of failure."""
+    made = load_error(HfSpec("a/b"), Source("hub", Path("/somewhere")), error)
+    assert isinstance(made, TargetError | UsageError)
+    assert str(made).startswith("a/b cannot be loaded from ")
+    assert re.search(message, str(made))

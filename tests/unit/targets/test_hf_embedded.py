@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hf_tiny import ask, load, write_gguf
+from hf_tiny import EOS, ask, load, write_gguf
 
 from pytest_llmsla.errors import TargetError
 from pytest_llmsla.targets import embedded
@@ -88,6 +88,8 @@ def test_it_is_converted_once_and_answers(cache: Path, gguf: Path) -> None:
     target = load(first.folder)
     assert target.describe()["bytes_by_dtype"].keys() == {"float32"}
     assert target.tokenizer.chat_template
+    # Tokenizer and config, both made from the file, agree on its end token.
+    assert target.describe()["eos_token_ids"] == [EOS]
     assert ask(target)[0] == ask(load(gguf))[0]
 
 
