@@ -79,17 +79,39 @@ def judged(
     holds: bool | None = value <= limit
     if not holds and noise is not None and noise > limit / 2:
         holds = None
+    return _claim(what, value, limit, unit, holds, None if noise is None else {"control": noise})
+
+
+def judged_median(
+    found: dict[str, float | int | None], limit: float, unit: str, what: str
+) -> dict[str, Any]:
+    """A claim on a median: decided when the whole 95 % interval is on one side of the limit."""
+    low, high = found["low"], found["high"]
+    holds: bool | None = None
+    if low is not None and high is not None:
+        holds = True if high <= limit else False if low > limit else None
+    interval = {"low": low, "high": high, "pairs": found["n"]}
+    return _claim(what, float(found["median"] or 0.0), limit, unit, holds, interval)
+
+
+def _claim(
+    what: str, value: float, limit: float, unit: str, holds: bool | None, beside: Any
+) -> dict[str, Any]:
     return {
         "what": what,
         "value": value,
         "limit": limit,
         "unit": unit,
-        "control": noise,
+        "beside": beside or {},
         "holds": holds,
     }
 
 
-MARKS = {True: "holds", False: "DOES NOT HOLD", None: "not decided (machine too busy)"}
+MARKS = {
+    True: "holds",
+    False: "DOES NOT HOLD",
+    None: "not decided (repeat on a quieter machine, or with more pairs)",
+}
 
 
 def finish(name: str, claims: list[dict[str, Any]], detail: dict[str, Any], to: Path | None) -> int:
@@ -100,10 +122,10 @@ def finish(name: str, claims: list[dict[str, Any]], detail: dict[str, Any], to: 
     found = machine()
     print(f"\n{machine_line(found)}")
     for claim in claims:
-        control = "" if claim["control"] is None else f", control {claim['control']:.4g}"
+        beside = "".join(f", {k} {v:.4g}" for k, v in claim["beside"].items() if v is not None)
         print(
             f"{MARKS[claim['holds']]}: {claim['what']} {claim['value']:.4g} {claim['unit']} "
-            f"(limit {claim['limit']:g}{control})"
+            f"(limit {claim['limit']:g}{beside})"
         )
     if to is not None:
         result = {

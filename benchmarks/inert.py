@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -62,16 +63,14 @@ def run(folder: Path, extra: list[str], modules: Path | None = None) -> tuple[fl
     if modules is not None:
         env["INERT_MODULES"] = str(modules)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *extra]
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     wall = (time.perf_counter() - began) * 1e3
-    after = os.times()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         raise SystemExit(f"the suite itself failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    used = (after.children_user + after.children_system) - (
-        before.children_user + before.children_system
-    )
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return wall, used * 1e3
 
 
@@ -124,7 +123,8 @@ def main() -> int:
         detail["whole_run"] = compare(folder, args.pairs, off)
     for part in ("collect_only", "whole_run"):
         for kind, found in detail[part].items():
-            print(f"{part:13} {kind:24} " + "  ".join(f"{k} {v}" for k, v in found.items()))
+            line = "  ".join(f"{k} {v}" if v is None else f"{k} {v:.4g}" for k, v in found.items())
+            print(f"{part:13} {kind:24} {line}")
     print(f"modules added: {', '.join(detail['modules']['added']) or 'none'}")
     heavy = detail["modules"]["heavy"]
     claims = [

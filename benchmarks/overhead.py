@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from harness import arguments, finish, interleave, judged, median_interval
+from harness import arguments, finish, interleave, judged_median, median_interval
 from pytest_llmsla.targets.base import Ask, Recorder
 from pytest_llmsla.targets.transformers import TransformersTarget
 
@@ -84,19 +84,27 @@ def compare(target: TransformersTarget, pairs: int, tokens: int) -> dict[str, An
     """Median of the paired ratios (−1, in %) and of the differences a token (µs)."""
     arguments = plain_arguments(target, ask(0, tokens))
 
+    used: dict[str, list[float]] = {"with": [], "without": []}
+
     def ours(i: int) -> float:
+        cpu = time.process_time()
         seconds, arrivals = with_timing(target, ask(i, tokens))
+        used["with"].append(time.process_time() - cpu)
         if sum(arrivals) != tokens:
             raise SystemExit(f"{sum(arrivals)} tokens were stamped, {tokens} were generated")
         return seconds
 
     def plain(i: int) -> float:
+        cpu = time.process_time()
         seconds, new = without_timing(target, ask(i, tokens), arguments)
+        used["without"].append(time.process_time() - cpu)
         if new != tokens:
             raise SystemExit(f"plain generate gave {new} tokens, {tokens} were asked for")
         return seconds
 
     interleave(4, ours, plain)  # warm-up
+    for values in used.values():
+        values.clear()
     found = interleave(pairs, ours, plain)
     return {
         "pairs": pairs,
@@ -105,6 +113,10 @@ def compare(target: TransformersTarget, pairs: int, tokens: int) -> dict[str, An
         "without_ms": median_interval([b * 1e3 for _, b in found]),
         "share_percent": median_interval([(a / b - 1) * 100 for a, b in found]),
         "us_per_token": median_interval([(a - b) / tokens * 1e6 for a, b in found]),
+        # Processor time: what a busy machine takes away is not in it.
+        "cpu_us_per_token": median_interval(
+            [(a - b) / tokens * 1e6 for a, b in zip(used["with"], used["without"], strict=True)]
+        ),
     }
 
 
@@ -128,40 +140,41 @@ def two_layer_model(folder: Path, tokenizer: Any) -> TransformersTarget:
     return TransformersTarget.load({"kind": "transformers", "model": str(folder), "device": "cpu"})
 
 
+def show(part: str, values: dict[str, Any]) -> None:
+    """Print one part's figures."""
+    for kind, found in values.items():
+        if isinstance(found, dict):
+            line = "  ".join(f"{k} {v}" if v is None else f"{k} {v:.4g}" for k, v in found.items())
+            print(f"{part:11} {kind:14} {line}", flush=True)
+
+
 def main() -> int:
     """Measure, print, and exit 0 when the claims hold."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--pairs", type=int, default=80, help="pairs on SmolLM2")
     parser.add_argument("--tokens", type=int, default=16, help="new tokens on SmolLM2")
+    parser.add_argument("--threads", type=int, help="torch threads on SmolLM2 (default: torch's)")
     parser.add_argument("--small-pairs", type=int, default=300)
     parser.add_argument("--small-tokens", type=int, default=64)
     args = parser.parse_args()
     spec = {"kind": "transformers", "model": "smollm2-135m-instruct", "device": "cpu"}
     real = TransformersTarget.load(spec)
     detail: dict[str, Any] = {}
+    threads = args.threads or torch.get_num_threads()
     with tempfile.TemporaryDirectory() as name:
         small = two_layer_model(Path(name), real.tokenizer)
-        threads = torch.get_num_threads()
         torch.set_num_threads(1)  # layers this small gain nothing from more, and jitter
         detail["two_layers"] = compare(small, args.small_pairs, args.small_tokens)
-        torch.set_num_threads(threads)
-    detail["smollm2"] = compare(real, args.pairs, args.tokens)
-    for part, values in detail.items():
-        for kind, found in values.items():
-            if isinstance(found, dict):
-                print(f"{part:11} {kind:14} " + "  ".join(f"{k} {v:.4g}" for k, v in found.items()))
+    show("two_layers", detail["two_layers"])
+    torch.set_num_threads(threads)
+    detail["smollm2"] = {"threads": threads, **compare(real, args.pairs, args.tokens)}
+    show("smollm2", detail["smollm2"])
     claims = [
-        judged(
-            detail["smollm2"]["share_percent"]["median"],
-            LIMIT_SHARE,
-            "%",
-            "share of wall time on SmolLM2, median of pairs:",
+        judged_median(
+            detail["smollm2"]["share_percent"], LIMIT_SHARE, "%", "share of wall time on SmolLM2:"
         ),
-        judged(
-            detail["two_layers"]["us_per_token"]["median"],
-            LIMIT_US,
-            "µs",
-            "cost a token on two layers, median of pairs:",
+        judged_median(
+            detail["two_layers"]["us_per_token"], LIMIT_US, "µs", "cost a token on two layers:"
         ),
     ]
     return finish("overhead", claims, detail, args.json)
