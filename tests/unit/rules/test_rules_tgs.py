@@ -1,0 +1,367 @@
+"""Rule 3: a rate with its four conditions, of the right requests, over the right time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate_samples import LONG, MS, SAMPLING, SHORT, TOKENS, broken, judged, only, policy, timeline
+from pytest_llmsla.policy import LoadedPolicy
+from pytest_llmsla.rules.tgs import (
+    CONDITIONS,
+    Windows,
+    recorded_entry,
+    undocumented,
+    window_length_ns,
+)
+from pytest_llmsla.timeline import PEAK, Timeline
+from pytest_llmsla.verdict import Gatekeeper
+
+TGS = "tgs/concurrency-1"
+ONE_SECOND = 1000 * MS
+
+
+def second(n: int, tokens: int = TOKENS, **fields: Any) -> Timeline:
+    """One request of one second that gives ``tokens`` tokens: ``tokens`` tokens a second."""
+    gap = 890 / (tokens - 1)
+    t = timeline(n, gaps=(gap,) * (tokens - 1), **{"max_new_tokens": tokens, **fields})
+    return replace(t, end_ns=t.start_ns + ONE_SECOND) if t.ok else t
+
+
+def with_floor(rate: float, **groups: Any) -> LoadedPolicy:
+    return policy(tgs={"min_tokens_per_s": rate}, **groups)
+
+
+def steady(keeper: Gatekeeper) -> dict[str, Any]:
+    return next(e for e in keeper.tgs_entries() if e["kind"] == "steady")
+
+
+# -- windows
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9000)), min_size=1, max_size=30),
+    st.integers(2000, 5000),
+)
+def test_windows_hold_every_token_and_all_time_once(
+    requests: list[tuple[int, int]], length_ms: int
+) -> None:
+    """Whole windows and the open one together have all tokens; idle time between is left out."""
+    windows = Windows(length_ms * MS)
+    for n, (tokens, span) in enumerate(requests):
+        step = span * MS // tokens or 1
+        start = n * 10**15
+        arrivals = tuple((start + step * (i + 1), 1) for i in range(tokens))
+        end = max(arrivals[-1][0], start + span * MS)
+        windows.add(timeline(n, arrivals=arrivals, start_ns=start, end_ns=end), None)
+    whole = sum(rate * length_ms / 1000 for rate in windows.rates)
+    assert whole + windows._in_window == pytest.approx(sum(k for k, _ in requests))
+    assert len(windows.rates) == windows.total_ns // windows.length_ns
+
+
+def test_a_failed_request_costs_its_time_and_gives_no_tokens() -> None:
+    """Whoever drops failures from both sides praises a service that fails fast."""
+    windows = Windows(2 * ONE_SECOND)
+    windows.add(second(0), None)
+    windows.add(second(1), "boom")
+    assert windows.rates == [TOKENS / 2]
+    assert (windows.total_tokens, windows.total_ns) == (TOKENS, 2 * ONE_SECOND)
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [((), 2000), ((100, 200, 300), 2000), ((5000, 9000, 7000), 7000)],
+)
+def test_a_window_is_two_seconds_or_a_request(spans: tuple[int, ...], expected: int) -> None:
+    """Fixed before measuring, by the median warm-up request; failed ones do not count."""
+    warm = [timeline(n, end_ns=n * 10_000_000 * MS + s * MS) for n, s in enumerate(spans)]
+    assert window_length_ns([*warm, broken(9)]) == expected * MS
+
+
+# -- documented or not
+
+
+def test_all_four_conditions_on_record_pass_without_a_limit() -> None:
+    """Documented is what the rule asks; the entry carries each of the four."""
+    keeper = judged(policy(), map(timeline, range(5)))
+    found, entry = only(keeper, TGS), steady(keeper)
+    assert (found.verdict, entry["documented"], entry["undocumented"]) == ("pass", True, "")
+    assert set(entry["conditions"]) == set(CONDITIONS)
+    assert entry["conditions"]["sampling"] == SAMPLING
+    assert entry["conditions"]["prompt_lengths"]["by_bucket"] == {"short": 5}
+    assert entry["conditions"]["memory"]["rss_peak_gib"] == 1.5
+
+
+def fed(
+    timelines: list[Timeline], memory: list[dict[str, Any]], loaded: LoadedPolicy | None = None
+) -> Gatekeeper:
+    keeper = Gatekeeper(loaded or policy())
+    for t in timelines:
+        keeper.add(t)
+    for one in memory:
+        line = {"phase": "measured", "purpose": None, "memory": one}
+        keeper.resources({**line, **one.get("line", {})})
+    return keeper
+
+
+KNOWN = {"rss_peak": 1.5, "device": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("memory", "missing"),
+    [
+        ([KNOWN, KNOWN, KNOWN], None),
+        ([], "memory"),
+        ([KNOWN, KNOWN], "memory"),  # one request has none
+        ([KNOWN, {"device": "cpu"}, KNOWN], "memory"),
+        ([{"problem": "OSError: no probe"}] * 3, "memory"),
+        ([{"rss_peak": None, "rss_peak_reason": "not kept"}] * 3, "memory"),
+        ([{"rss_peak": 0.0}] * 3, "memory"),
+        ([{"rss_peak": -1.0}] * 3, "memory"),
+        ([{"rss_peak": True}] * 3, "memory"),
+        ([{"rss_peak": "1.5"}] * 3, "memory"),
+        ([{"rss_peak": float("inf")}] * 3, "memory"),
+        ([{"rss_peak": float("nan")}] * 3, "memory"),
+        ([{**KNOWN, "device": "cuda:0"}] * 3, "memory"),  # host memory says nothing of a card
+        ([{**KNOWN, "device": "cuda:0", "allocated_peak": 7.0}] * 3, None),
+        ([{**KNOWN, "line": {"phase": "warm-up"}}] * 3, "memory"),
+        ([{**KNOWN, "line": {"purpose": PEAK}}] * 3, "memory"),
+    ],
+)
+def test_memory_that_is_not_known_fails_with_how_to_document_it(
+    memory: list[dict[str, Any]], missing: str | None
+) -> None:
+    """Missing, partial, zero, negative, not a number, or of the wrong device: FAIL."""
+    found = only(fed([timeline(n) for n in range(3)], memory), TGS)
+    if missing is None:
+        assert found.verdict == "pass"
+    else:
+        assert found.verdict == "fail"
+        assert found.reason.startswith("undocumented: memory (memory: make a figure readable")
+
+
+@pytest.mark.parametrize(
+    ("samplings", "expected"),
+    [
+        ([SAMPLING] * 3, "pass"),
+        ([{}] * 3, "fail"),
+        ([SAMPLING, {}, SAMPLING], "fail"),
+        ([SAMPLING, SAMPLING, {"greedy": True}], "pass"),
+    ],
+)
+def test_sampling_of_every_request_is_on_record(
+    samplings: list[dict[str, Any]], expected: str
+) -> None:
+    """One request of unknown sampling makes the condition unknown; several ways are all named."""
+    every = [timeline(n, sampling=s) for n, s in enumerate(samplings)]
+    keeper = fed(every, [KNOWN] * 3)
+    assert only(keeper, TGS).verdict == expected
+    if samplings[2] == {"greedy": True}:
+        assert steady(keeper)["conditions"]["sampling"] == {"mixed": [SAMPLING, {"greedy": True}]}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"output_tokens": TOKENS + 1}, {"token_source": None}, {"token_source": "events"}]
+)
+def test_unknown_counts_give_no_rate(fields: dict[str, Any]) -> None:
+    """A rate needs tokens that were counted."""
+    found = only(judged(policy(), [timeline(0), timeline(1, **fields)]), TGS)
+    assert found.verdict == "error"
+
+
+def test_nothing_generated_is_an_error() -> None:
+    """Every request failed: no rate, and the cause."""
+    found = only(judged(policy(), [broken(n) for n in range(5)]), TGS)
+    assert (found.verdict, found.observed) == ("error", None)
+    assert "RuntimeError: boom (5 of 5 requests)" in found.reason
+
+
+def test_nothing_measured_has_no_finding() -> None:
+    """Warm-up alone is no evidence of a rate."""
+    keeper = judged(policy(), [timeline(0, warmup=True)])
+    assert (keeper.finding(TGS), keeper.tgs_entries()) == (None, [])
+
+
+# -- a limit on it
+
+
+@pytest.mark.parametrize(
+    ("floor", "expected", "windows"), [(TOKENS, "pass", 6), (TOKENS * 2, "fail", 9)]
+)
+def test_the_median_window_is_held_against_the_limit(
+    floor: float, expected: str, windows: int
+) -> None:
+    """Six clean windows pass, nine at half the limit fail; the limit itself is kept."""
+    found = only(judged(with_floor(floor), map(second, range(30))), TGS)
+    assert (found.verdict, found.observed, found.decided_at) == (expected, float(TOKENS), windows)
+
+
+def test_too_few_windows_are_inconclusive_with_the_number_needed() -> None:
+    """Ten seconds hold five windows; a median needs six."""
+    found = only(judged(with_floor(1), map(second, range(10))), TGS)
+    assert found.verdict == "inconclusive"
+    assert found.reason == "5 windows of 2 s; at least 6 are needed"
+
+
+def test_a_limit_keeps_its_buckets_going() -> None:
+    """Requests are asked until the rate is decided, also when each bucket is."""
+    keeper = Gatekeeper(with_floor(1, evidence={"preset": "fast"}))
+    for n in range(40):
+        keeper.add(timeline(n))
+    assert not keeper.open_limits("short")
+    assert keeper.undecided("short")
+
+
+def test_an_undocumented_rate_is_no_rate_however_fast() -> None:
+    """Conditions come first."""
+    keeper = Gatekeeper(with_floor(1))
+    for n in range(12):
+        keeper.add(second(n))
+    assert only(keeper, TGS).verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "force", "expected"),
+    [(2, True, "error"), (2, False, "error"), (5, True, "error"), (5, False, "pass")],
+)
+def test_answers_far_shorter_than_asked_pass_no_rate(
+    tokens: int, force: bool, expected: str
+) -> None:
+    """Two tokens of eight say nothing of throughput; a natural stop is fine."""
+    loaded = with_floor(1, workload={"force_length": force})
+    every = [second(n, tokens, max_new_tokens=TOKENS, finish_reason="stop") for n in range(14)]
+    assert only(judged(loaded, every), TGS).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("gate", "floor", "expected"),
+    [
+        (None, 1, "inconclusive"),
+        (None, 99, "fail"),
+        ("t.py::t", 1, "pass"),
+        ("t.py::t", 99, "fail"),
+    ],
+)
+def test_an_observed_rate_passes_no_release(gate: str | None, floor: float, expected: str) -> None:
+    """A look at one window can refuse a release and cannot pass it."""
+    loaded = with_floor(floor, evidence={"preset": "observed"})
+    keeper = judged(loaded, map(second, range(5)), gate=gate)
+    found = next(f for f in keeper.findings() if f.rule == "tgs")
+    assert found.verdict == expected
+    assert "not release evidence" in found.reason
+
+
+def test_an_observed_rate_needs_a_whole_window() -> None:
+    """Less than two seconds of serving is no rate."""
+    loaded = with_floor(1, evidence={"preset": "observed"})
+    keeper = judged(loaded, [timeline(0)], gate="t.py::t")
+    found = next(f for f in keeper.findings() if f.rule == "tgs")
+    assert (found.verdict, found.reason) == ("error", "no complete window")
+
+
+def test_the_rate_is_over_all_buckets() -> None:
+    """Short and long prompts together, in the order they were asked."""
+    every = [
+        second(n, prompt=120 if n % 2 else 500, bucket="short" if n % 2 else "long")
+        for n in range(12)
+    ]
+    keeper = judged(policy(SHORT, LONG, tgs={"min_tokens_per_s": TOKENS}), every)
+    assert only(keeper, TGS).verdict == "pass"
+    assert steady(keeper)["conditions"]["prompt_lengths"]["by_bucket"] == {"long": 6, "short": 6}
+
+
+def test_padding_after_the_end_is_not_generated() -> None:
+    """Tokens are those that arrived: 110 in two seconds are 55 a second, under a limit of 60."""
+    rows = timeline(0, arrivals=((900 * MS, 100), (2000 * MS, 10)), end_ns=2000 * MS)
+    rows = replace(rows, max_new_tokens=200, output_tokens=110)
+    loaded = policy(workload={"max_new_tokens": 200}, evidence={"preset": "observed"})
+    keeper = judged(loaded, [rows])
+    assert steady(keeper)["tokens_per_s"] == 55.0
+
+
+# -- peak
+
+
+def peak(n: int, **fields: Any) -> Timeline:
+    return second(n, bucket=PEAK, purpose=PEAK, prompt=30, sampling={"greedy": True}, **fields)
+
+
+def peaked(*requests: Timeline) -> Gatekeeper:
+    keeper = judged(policy(), map(timeline, range(5)))
+    for t in requests:
+        keeper.add(t)
+        keeper.resources(
+            {"phase": "measured", "purpose": PEAK, "bucket": PEAK, "memory": {"rss_peak": 2.0}}
+        )
+    return keeper
+
+
+def test_peak_has_an_entry_of_its_own_and_touches_no_bucket() -> None:
+    """Greedy, short prompts, its own conditions; the steady figure stays as it was."""
+    keeper, without = peaked(peak(5), peak(6)), judged(policy(), map(timeline, range(5)))
+    entry = next(e for e in keeper.tgs_entries() if e["kind"] == "peak")
+    assert (entry["tokens_per_s"], entry["documented"]) == (float(TOKENS), True)
+    assert entry["conditions"]["sampling"] == {"greedy": True}
+    assert entry["conditions"]["memory"]["rss_peak_gib"] == 2.0
+    assert entry["conditions"]["prompt_lengths"]["max"] == 30
+    assert steady(keeper) == steady(without)
+    assert keeper.findings() == without.findings()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        broken(6, bucket=PEAK, purpose=PEAK),
+        replace(peak(6), arrivals=()),
+        replace(peak(6), max_new_tokens=TOKENS - 1),
+        replace(peak(6), concurrency=2),
+    ],
+)
+def test_a_failed_peak_request_is_seen(bad: Timeline) -> None:
+    """One of two figures is missing: rule 3 is an error, and the reason names the peak."""
+    found = only(peaked(peak(5), bad), TGS)
+    assert found.verdict == "error"
+    assert found.reason.startswith("1 of 2 peak requests failed: ")
+
+
+def test_a_problem_of_the_peak_is_seen() -> None:
+    """Prompts that ran out or a hang leave rule 3 without its peak."""
+    keeper = judged(policy(), map(timeline, range(5)))
+    keeper.problem(PEAK, "no prompt is left")
+    assert (only(keeper, TGS).verdict, only(keeper, TGS).reason) == ("error", "no prompt is left")
+
+
+# -- figures measured elsewhere
+
+
+GIVEN = {
+    "prompt_lengths": "128/256/512 mixed",
+    "sampling": {"temperature": 0.7},
+    "concurrency": 4,
+    "memory": "16.3 GiB, framework peak",
+}
+
+
+def test_a_recorded_figure_keeps_what_it_was_given() -> None:
+    """All four conditions, its value, and that it is documented."""
+    entry = recorded_entry({"id": "t.py::t/tgs", "value": 182.6, **GIVEN})
+    assert (entry["kind"], entry["tokens_per_s"], entry["concurrency"]) == ("recorded", 182.6, 4)
+    assert (entry["conditions"], entry["documented"]) == (GIVEN, True)
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+@pytest.mark.parametrize("value", [None, "", {}, [], "unknown", " N/A ", "TBD", "todo", "?", "-"])
+def test_a_condition_that_says_nothing_is_undocumented(name: str, value: Any) -> None:
+    """Each of the four, in each way of not knowing, named with how to document it."""
+    words = undocumented({**GIVEN, name: value})
+    assert words.startswith(f"undocumented: {name} ({name}: ")
+    assert recorded_entry({"id": "t", "value": 1.0, **GIVEN, name: value})["documented"] is False
+
+
+def test_nothing_given_is_nothing_documented() -> None:
+    """All four are named."""
+    assert undocumented({}).startswith("undocumented: prompt_lengths, sampling, concurrency, memo")
