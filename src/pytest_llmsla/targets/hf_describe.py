@@ -8,6 +8,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from .hf_checks import EndTokens, Warn, context_length, end_tokens, labels, lengths, vocabulary_rows
 from .hf_files import combined_sha256, weight_files
 from .hf_load import Loaded
@@ -127,6 +129,7 @@ def _running(spec: HfSpec, loaded: Loaded, weights: Weights) -> dict[str, Any]:
         "weight_bytes": weights.total_bytes,
         "devices": list(weights.devices),
         "device_map": {k or "(all)": str(v) for k, v in placed.items()} if placed else None,
+        "cpu_threads": torch.get_num_threads(),
         "attn": getattr(model.config, "_attn_implementation", None),
         "cache": spec.cache,
         "use_cache": spec.use_cache,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,9 +33,18 @@ class Call:
         return int(self.input_ids.shape[-1])
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The generated ids of one call."""
+
+    ids: list[int]
+    late: bool
+    """The first token was handed over only after the second forward had begun."""
+
+
 def run(
     model: Any, call: Call, record: Recorder, ready_ns: int, new_events: Callable[[], Any] | None
-) -> list[int]:
+) -> Outcome:
     """Generate, stamp every token, record the stages, and return the generated ids.
 
     ``ready_ns`` is when the ids were ready. ``new_events`` makes the device's step events.
@@ -50,7 +60,7 @@ def run(
     failure: Exception | None = None
     returned: list[int] = []
     try:
-        with marks:
+        with _current_device(call.input_ids.device), marks:
             out = model.generate(
                 input_ids=call.input_ids,
                 max_new_tokens=call.max_new_tokens,
@@ -72,7 +82,8 @@ def run(
         record.stage(name, ns)
     _device_stages(marks, record)
     check_answer(call, streamer.token_ids(), returned, watch)
-    return returned
+    late = len(marks.begins) > 1 and marks.begins[1] < record.arrivals[0][0]
+    return Outcome(returned, late)
 
 
 def check_answer(call: Call, streamed: list[int], returned: list[int], watch: LogitWatch) -> None:
@@ -135,6 +146,13 @@ def free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _current_device(device: Any) -> contextlib.AbstractContextManager[Any]:
+    """Events are recorded on the current card, so the model's card is made the current one."""
+    import torch
+
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _is_memory(e: Exception) -> bool:

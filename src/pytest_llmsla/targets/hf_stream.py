@@ -137,8 +137,10 @@ def stages(
         return out
     first, last = arrivals[0][0], arrivals[-1][0]
     out["first_sample"] = first - ends[0]
-    # A forward after the last arrival belongs to a token that never came.
-    out["decode"] = sum(e - b for b, e in zip(begins[1:], ends[1:], strict=False) if e <= last)
+    # Forwards outside belong to a token that never came, or (where tokens are handed over a step
+    # late) to the time before the first one.
+    later = zip(begins[1:], ends[1:], strict=False)
+    out["decode"] = sum(e - b for b, e in later if first <= b and e <= last)
     out["sample"] = last - first - out["decode"]
     return out
 

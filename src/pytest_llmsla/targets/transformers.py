@@ -154,10 +154,12 @@ class TransformersTarget:
         ready = record.clock()
         record.stage("tokenise", ready - entered)
         try:
-            out = run(model, call, record, ready, self._new_events)
+            outcome = run(model, call, record, ready, self._new_events)
         finally:
             self._memory.sample()
-        return self._answer(ask, record, len(ids), out, notes)
+        if outcome.late:
+            notes.append("tokens came one step late: TTFT holds a step more than the model needs")
+        return self._answer(ask, record, len(ids), outcome.ids, notes)
 
     def reset_peaks(self) -> None:
         """Start the measured window of memory peaks (after warm-up)."""

@@ -342,6 +342,31 @@ def test_tokens_that_were_not_streamed_are_an_error(target: TransformersTarget) 
         ask(target)
 
 
+def test_tokens_handed_over_a_step_late_are_noted(target: TransformersTarget) -> None:
+    """An engine that keeps each token back for a step, as deferred stop checks do."""
+    plain = target.model.generate
+
+    class Late:
+        def __init__(self, streamer: Any) -> None:
+            self.streamer, self.puts, self.held = streamer, 0, []
+
+        def put(self, value: torch.Tensor) -> None:
+            self.puts += 1
+            self.held.append(value)
+            if self.puts != 2:
+                self.streamer.put(self.held.pop(0))
+
+        def end(self) -> None:
+            for value in self.held:
+                self.streamer.put(value)
+
+    target.model.generate = lambda **kw: plain(**{**kw, "streamer": Late(kw["streamer"])})
+    answer, record = ask(target)
+    assert answer.output_tokens == 8
+    assert answer.notes[0].startswith("tokens came one step late")
+    assert all(ns >= 0 for ns in record.stages.values())
+
+
 def test_no_token_is_an_error(target: TransformersTarget) -> None:
     """An engine that returns the prompt alone."""
     target.model.generate = lambda **kw: kw["input_ids"]

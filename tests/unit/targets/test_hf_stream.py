@@ -135,6 +135,12 @@ def test_a_forward_after_the_last_token_is_no_decode_time() -> None:
     assert got["sample"] == 5
 
 
+def test_tokens_handed_over_a_step_late_leave_no_negative_stage() -> None:
+    """The second forward ends before the first arrival: it is part of the wait for it."""
+    got = stages([1, 10, 20], [5, 15, 30], [(17, 1), (32, 1)], 0)
+    assert got == {"cache_init": 1, "prefill": 4, "first_sample": 12, "decode": 10, "sample": 5}
+
+
 class Logits(torch.nn.Module):
     """A module that returns the logits it was given, as a model does."""
 
