@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .gating.state import LOADED, MEASURING
+from .marker import MARK
 
 if TYPE_CHECKING:
     from .finding import Limit
@@ -46,12 +47,10 @@ class SlaGroup(pytest.Collector):
 class SlaItem(pytest.Item):
     """One limit of the policy. The first item to run measures the selected buckets."""
 
-    is_sla_limit = True
-    """How :mod:`planning` knows these without importing this module."""
-
     def __init__(self, *, limit: Limit, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.limit = limit
+        self.add_marker(MARK)  # -m sla selects every gate
 
     def runtest(self) -> None:
         """Measure where that is not done yet, and give this limit's verdict.

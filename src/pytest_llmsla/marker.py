@@ -56,14 +56,16 @@ def where(item: pytest.Item) -> str:
     return f"{path}:{line + 1} {name}" if line is not None else f"{path} {name}"
 
 
-def parse(item: pytest.Item) -> SlaMark | None:
+def parse(item: pytest.Item, *, implied: bool = False) -> SlaMark | None:
     """The item's mark, checked; None when it has none.
+
+    ``implied`` passes over the bare mark that a fixture's user was given.
 
     Raises:
         pytest.UsageError: stacked marks, positional or unknown arguments, values of a wrong kind,
             a limit without a prompt length.
     """
-    marks = list(item.iter_markers(MARK))
+    marks = [m for m in item.iter_markers(MARK) if not (implied and m == pytest.mark.sla.mark)]
     if not marks:
         return None
     at = where(item)

@@ -9,6 +9,7 @@ import pytest
 
 from . import options
 from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
+from .gating import planning
 from .gating.state import LOADED, OPTIONS, PLACE, SKIPPED_FILES
 from .marker import HELP
 
@@ -82,7 +83,6 @@ def pytest_collection_modifyitems(
 ) -> Generator[None]:
     """Compare what was collected with what is left after every other plugin has selected."""
     collected = tuple(items)
+    planning.mark_users(collected)
     yield
-    from .gating import planning
-
     planning.plan(session, collected, items)

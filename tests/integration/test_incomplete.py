@@ -118,6 +118,36 @@ def test_all_deselected_is_a_note(gated: Gated) -> None:
     assert not gated.runs()
 
 
+EVERYTHING = """
+    @sla(bucket="short")
+    def test_marked(sla_run):
+        sla_run()
+
+    def test_model(sla_model): ...
+
+    def test_rate(record_tgs):
+        record_tgs(1.5, prompt_lengths="1-9", sampling="greedy", concurrency=1, memory="1 GiB")
+
+    def test_plain(): ...
+"""
+
+
+def test_m_sla_selects_everything_of_ours(gated: Gated) -> None:
+    """``-m sla``: items of the policy, marked tests and tests that use a fixture of the plugin."""
+    gated.tests(EVERYTHING)
+    result = gated.run("sla.yaml", "test_it.py", "-m", "sla")
+    assert result.ret == 0
+    result.assert_outcomes(passed=7 + 3, deselected=1)
+
+
+def test_m_not_sla_selects_nothing_of_ours(gated: Gated) -> None:
+    """``-m 'not sla'``: the rest, untouched."""
+    gated.tests(EVERYTHING)
+    result = gated.run("sla.yaml", "test_it.py", "-m", "not sla")
+    assert result.ret == 0
+    result.assert_outcomes(passed=1, deselected=7 + 3)
+
+
 @pytest.mark.parametrize("args", [["--sla", "sla.yaml"], ["sla.yaml", "--sla-signoff"]])
 def test_all_deselected_where_a_gate_was_asked_for(gated: Gated, args: list[str]) -> None:
     """``--sla`` and ``--sla-signoff`` ask for a verdict: with everything deselected it is red."""

@@ -20,7 +20,7 @@ from ..policy import LoadedPolicy, load_policy
 from ..verdict import limits_of
 from .mark_policy import policy_of
 from .outcomes import Plan, Planned, skip_reason
-from .state import GATE, LOADED, OPTIONS, PLACE, SKIPPED_FILES, MarkGate
+from .state import GATE, IMPLIED, LOADED, OPTIONS, PLACE, SKIPPED_FILES, MarkGate
 
 _SPEAKS_OF_US = re.compile(r"\bsla\b|\bsla_|pytest_llmsla|timed_generate|record_tgs")
 
@@ -138,7 +138,7 @@ def _of_policy(
 
 
 def _gate(item: pytest.Item, run: LoadedPolicy | None, opts: Options) -> MarkGate | None:
-    mark = parse(item)
+    mark = parse(item, implied=IMPLIED in item.stash)
     if mark is None:
         needs = [name for name in NEED_MARK if name in getattr(item, "fixturenames", ())]
         if needs:

@@ -8,18 +8,21 @@ import pytest
 
 from ..fixtures import ALL
 from ..marker import MARK
-from .state import OPTIONS
+from .state import IMPLIED, OPTIONS
 
 _OURS = frozenset(ALL)
 
 
-def is_ours(item: pytest.Item) -> bool:
-    """True for items of a policy, marked tests and tests that use a fixture of this plugin."""
-    return (
-        getattr(item, "is_sla_limit", False)
-        or item.get_closest_marker(MARK) is not None
-        or not _OURS.isdisjoint(getattr(item, "fixturenames", ()))
-    )
+def mark_users(items: Sequence[pytest.Item]) -> None:
+    """Give tests that use the plugin without a gate of their own its mark, bare.
+
+    So ``-m sla`` and ``-m "not sla"`` select everything of this plugin and nothing else.
+    """
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if not _OURS.isdisjoint(names) and item.get_closest_marker(MARK) is None:
+            item.add_marker(MARK)
+            item.stash[IMPLIED] = True
 
 
 def plan(
@@ -27,7 +30,7 @@ def plan(
 ) -> None:
     """Hand over to :mod:`collection` when a test of ours was collected or a gate was asked for."""
     every = {id(item): item for item in (*collected, *selected)}
-    ours = [item for item in every.values() if is_ours(item)]
+    ours = [item for item in every.values() if item.get_closest_marker(MARK) is not None]
     opts = session.config.stash[OPTIONS]
     if ours or opts.policy is not None or opts.signoff:
         from .collection import take_over

@@ -28,6 +28,8 @@ LOADED: pytest.StashKey[LoadedPolicy] = pytest.StashKey()
 """The run's policy: named on the command line, else ini ``sla_policy`` once a mark needs it."""
 GATE: pytest.StashKey[MarkGate] = pytest.StashKey()
 """On a marked item's own stash."""
+IMPLIED: pytest.StashKey[bool] = pytest.StashKey()
+"""On an item whose mark was not written but implied by a fixture it uses."""
 MEASURING: pytest.StashKey[Measuring] = pytest.StashKey()
 """In the process that runs the tests, once a test of this plugin is selected."""
 RUN_DIR: pytest.StashKey[Path] = pytest.StashKey()
