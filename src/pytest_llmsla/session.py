@@ -254,7 +254,7 @@ class Session:
 
 
 def _facts(target: Target, facts: Mapping[str, Any]) -> dict[str, Any]:
-    tokens = facts.get("template_overhead_tokens")
+    tokens = facts.get("template_prefix_tokens")
     known = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
     return {
         "kind": str(target.kind),
