@@ -65,8 +65,13 @@ def finding(
     """
     if not requests:
         return None
-    value = peaks(resources, answered)[limit.metric]
-    if value is None:
+    value = peaks(resources, answered)[limit.metric] if answered else None
+    if not answered:
+        verdict, reason = (
+            "error",
+            "no request was answered, so none used memory as it does",
+        )
+    elif value is None:
         why = reasons(resources, answered).get(limit.metric, "no reading on record")
         verdict, reason = "error", f"{limit.metric} is not readable: {why}"
     elif limit.limit is not None and value <= limit.limit:
