@@ -18,7 +18,7 @@ from pytest_llmsla.log_lines import to_line
 from pytest_llmsla.policy import LoadedPolicy, policy_from_mapping
 from pytest_llmsla.session import Gate, Session
 from pytest_llmsla.timeline import Timeline
-from pytest_llmsla.verdict import Gatekeeper
+from pytest_llmsla.verdict import Gatekeeper, limits_of
 
 MS = 1_000_000
 TOKENS = 8
@@ -134,7 +134,13 @@ def log_lines_of(
 ) -> list[dict[str, Any]]:
     """The lines of a whole log: every request with its start and a memory reading."""
     dumped = loaded.policy.model_dump(mode="json")
-    run = {"type": "run", "schema": SCHEMA, "policy": dumped, "policy_sha256": loaded.sha256}
+    run = {
+        "type": "run",
+        "schema": SCHEMA,
+        "policy": dumped,
+        "policy_sha256": loaded.sha256,
+        "sources": {limit.id: limit.source for limit in limits_of(loaded)},
+    }
     lines: list[dict[str, Any]] = [
         run,
         {"type": "target", "gate": None, "kind": "scripted", "start_point": "here"},
