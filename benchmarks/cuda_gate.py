@@ -193,15 +193,8 @@ def gate(steps: Steps, kind: str, model: Path, work: Path, args: argparse.Namesp
 def digest(report: dict[str, Any]) -> dict[str, Any]:
     """What the result file keeps of a report."""
     kept = (
-        "id",
-        "verdict",
-        "limit",
-        "observed",
-        "lower",
-        "upper",
-        "requests",
-        "exceeded",
-        "reason",
+        *("id", "verdict", "limit", "observed", "lower", "upper", "requests", "exceeded"),
+        *("reason", "percentiles", "prompt_tokens", "stages"),
     )
     return {
         "verdict": report["verdict"],
