@@ -153,7 +153,9 @@ def log_lines_of(
         if not t.warmup:
             lines.append(reading())
     if ended:
-        lines.append({"type": "end", "reason": "ended", "utc": "2025-01-01T01:00:00.000Z"})
+        measuring = [{"gate": None, "reason": "requests"}]
+        end = {"type": "end", "reason": "ended", "utc": "2025-01-01T01:00:00.000Z"}
+        lines.append({**end, "measuring": measuring})
     return lines
 
 
