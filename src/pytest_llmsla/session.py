@@ -181,9 +181,18 @@ class Session:
         return _facts(target, facts)
 
     def use_clock(self, target: Target) -> None:
-        """Open a clock segment when another target's clock was in use."""
+        """Open a clock segment when another target's clock was in use.
+
+        Raises:
+            TargetError: the clock gives no whole nanoseconds.
+        """
         if self._clock_of is not target:
-            self.writer.segment(target.clock(), kind=target.kind)
+            now: object = target.clock()
+            if isinstance(now, bool) or not isinstance(now, int):
+                raise TargetError(
+                    f"the target's clock gave {now!r:.60}; valid: whole nanoseconds that only go up"
+                )
+            self.writer.segment(now, kind=target.kind)
             self._clock_of = target
 
     def factory(self, loaded: LoadedPolicy, target: Target) -> PromptFactory:
@@ -429,6 +438,8 @@ class Gate:
                     plans.append(self._plan(name, overrides))
             except LlmslaError as e:
                 self._stop(name, str(e))
+        if not plans:
+            return
         plan = RunPlan(plans, self.policy.evidence.max_seconds, self._timeouts())
         ended = self._runner(target).run(plan, self._attempt_keeper.undecided)
         self._keeper.end(ended)
