@@ -17,7 +17,7 @@ class Console:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._quiet = config.get_verbosity() <= _QUIETEST
+        self._quiet = config.getoption("verbose", 0) <= _QUIETEST
         self._shown = 0
 
     @property
@@ -34,7 +34,7 @@ class Console:
             reporter is not None
             and getattr(reporter, "isatty", False)
             and getattr(reporter, "hasmarkup", False)
-            and self._config.option.capture != "no"  # -s: the model's own prints would interleave
+            and self._config.getoption("capture", "no") != "no"  # -s: the model's own prints would interleave
         )
 
     def line(self, text: str) -> None:

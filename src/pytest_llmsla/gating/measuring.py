@@ -37,8 +37,8 @@ class Measuring:
 
     # -- what items and fixtures ask for
 
-    @property
-    def session(self) -> Session:
+    # A method: pytest reads every attribute of a plugin it registers, properties among them.
+    def opened(self) -> Session:
         """The run, opened on first use.
 
         Raises:
@@ -68,7 +68,7 @@ class Measuring:
         """The gate of a marked test."""
         self._check_refused(item)
         spec = item.stash[GATE]
-        return self.session.gate(item.nodeid, spec.loaded)
+        return self.opened().gate(item.nodeid, spec.loaded)
 
     def model(self) -> Target:
         """The target of the run's policy.
@@ -83,7 +83,7 @@ class Measuring:
             from ..policy import PUBLISHED_RULES, policy_from_mapping
 
             loaded = policy_from_mapping(PUBLISHED_RULES, "published rules")
-        return self.session.target_of(loaded)
+        return self.opened().target_of(loaded)
 
     def record_tgs(self, item: pytest.Item, value: object, conditions: Mapping[str, Any]) -> None:
         """Record a figure measured elsewhere; fails the test when a condition is missing."""
@@ -93,7 +93,7 @@ class Measuring:
                 f"record_tgs({value!r}): valid: a finite number of tokens per second above 0.",
                 pytrace=False,
             )
-        self.session.record_tgs(item.nodeid, float(value), _plain(conditions))
+        self.opened().record_tgs(item.nodeid, float(value), _plain(conditions))
         missing = undocumented(conditions)
         if missing:
             pytest.fail(
@@ -106,7 +106,7 @@ class Measuring:
         """Measure the buckets of the selected limits, then judge the item's."""
         self._check_refused(item)
         try:
-            gate = self.session.gate(None, self._config.stash[LOADED])
+            gate = self.opened().gate(None, self._config.stash[LOADED])
             gate.measure(self._buckets(gate, item.session))
         except LlmslaError as e:
             pytest.fail(f"{item.limit.id}: could not be measured: {e}", pytrace=False)
@@ -180,7 +180,7 @@ class Measuring:
             return
         gate = self.gate_of(item)
         if isinstance(error, TargetError):
-            self.session.problem(gate.key, None, str(error))
+            self.opened().problem(gate.key, None, str(error))
         findings = gate.findings()
         _note(item, findings)
         broken = [failure_block(f) for f in findings if not self._accepts(f)]
