@@ -15,7 +15,8 @@ from .checks import covers
 Samples = Callable[[Timeline], Sequence[float]]
 Unmeasurable = Callable[[Requests], "str | None"]
 
-_LOOK_EVERY = 10  # how often the measurability of a running bucket is looked at again
+# How often the measurability of a running bucket is looked at again: it costs a pass over all.
+_LOOK_FIRST, _LOOK_EVERY, _LOOK_LATER = 20, 10, 100
 _COLD = 5.0  # a first request this many times slower than the median of the rest is cold
 
 
@@ -68,7 +69,8 @@ class LatencyJudge:
             return n < OBSERVED_REQUESTS
         if self._gate.decision is not None:
             return False
-        if n >= 2 * _LOOK_EVERY and n % _LOOK_EVERY == 0 and self._requests.ok:
+        every = _LOOK_EVERY if n < _LOOK_LATER else _LOOK_LATER
+        if n >= _LOOK_FIRST and n % every == 0 and self._requests.ok:
             if self._looked[0] != n:
                 self._looked = (n, self._unmeasurable(self._requests) is None)
             return self._looked[1]
