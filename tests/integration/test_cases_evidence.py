@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from gate_samples import (
     timeline,
     write_log,
 )
+from pytest_llmsla.cli import run as llmsla
 from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import read_run
 from pytest_llmsla.policy import LoadedPolicy
@@ -279,3 +283,67 @@ def test_a_result_with_an_error_and_no_percentile_is_an_error_row(
         assert found[name] is None
     assert set(found["percentiles"].values()) == {None}
     assert report["verdict"] in ("error", "fail")
+
+
+def test_a_run_cut_short_is_not_made_whole_by_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pooled with complete runs it stays incomplete: what it lost may have failed."""
+    loaded = policy(evidence=FAST)
+    paths = []
+    for n in range(3):
+        lines = log_lines_of(loaded, [timeline(i) for i in range(40)], ended=n != 1)
+        lines[0]["started"] = f"2025-01-0{n + 1}T00:00:00.000Z"
+        paths.append(str(write_log(tmp_path / f"{n}.jsonl", lines)))
+    assert llmsla(["check", paths[0], paths[2], "--json"]) == 0
+    capsys.readouterr()
+    assert llmsla(["check", *paths, "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verdict"], report["complete"]) == ("inconclusive", False)
+
+
+HANGS_FOR_EVER = """
+import threading
+
+class Engine:
+    asked = 0
+    def count(self, prompt, system):
+        return len(prompt.split())
+    def generate(self, prompt, *, max_new_tokens, sampling):
+        Engine.asked += 1
+        yield 0
+        if Engine.asked == 14:
+            threading.Event().wait()
+        yield from range(1, max_new_tokens)
+
+def made():
+    return Engine()
+"""
+HANGING_POLICY = """
+version: 1
+target: {kind: python, entry: "hangs:made", timeouts: {idle_s: 0.5}}
+workload: {max_new_tokens: 8}
+buckets:
+  - {name: short, prompt_max: 64, ttft_ms: 5000}
+  - {name: long, prompt_max: 128, ttft_ms: 5000}
+itl: {p95_ms: 5000}
+evidence: {preset: fast}
+"""
+
+
+def test_a_generation_that_never_ends_does_not_keep_pytest_from_ending(tmp_path: Path) -> None:
+    """The process ends by itself, red, with its report; the thread that hangs is left behind."""
+    (tmp_path / "hangs.py").write_text(HANGS_FOR_EVER, encoding="utf-8")
+    (tmp_path / "sla.yaml").write_text(HANGING_POLICY, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "sla.yaml", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stdout.decode()
+    report = json.loads(next((tmp_path / ".llmsla/runs").glob("*/report.json")).read_bytes())
+    assert "pass" not in {f["verdict"] for f in report["findings"]}
+    assert "cannot be used any more" in finding(report, "long/ttft_p95")["reason"]

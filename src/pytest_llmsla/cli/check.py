@@ -93,7 +93,8 @@ def pooled(logs: Sequence[RunLog]) -> RunLog:
         path=", ".join(log.path for log in ordered),
         **{name: [] for name in _LISTS},  # type: ignore[arg-type]  # the list fields of RunLog
         gates={},
-        end=ordered[-1].end,
+        # One run cut short leaves the whole without its end: what it lost may have failed.
+        end=ordered[-1].end if all(log.end is not None for log in ordered) else None,
         in_flight=sum(log.in_flight for log in ordered),
         truncated=any(log.truncated for log in ordered),
     )
