@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .gating.state import LOADED, MEASURING
-from .marker import MARK
+from .options import MARK
 
 if TYPE_CHECKING:
     from .finding import Limit

@@ -11,13 +11,7 @@ from typing import Any
 
 import pytest
 
-from .options import PRESETS
-
-MARK = "sla"
-HELP = (
-    "sla(bucket | prompt_max [, prompt_min], ttft_ms, itl_p95_ms, …): hold this test's model "
-    "calls to a latency SLA (pytest-llmsla)"
-)
+from .options import MARK, PRESETS
 
 LIMITS = (
     "ttft_ms",

@@ -1,4 +1,7 @@
-"""Every command line option and ini value, read once into a frozen :class:`Options`."""
+"""Every command line option and ini value, read once into a frozen :class:`Options`.
+
+Loaded in every pytest run, used or not: nothing here may cost time at import.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,15 @@ import pytest
 PRESETS = ("fast", "normal", "strict", "observed")
 SUFFIXES = (".yaml", ".yml")
 
+MARK = "sla"
+MARK_HELP = (
+    "sla(bucket | prompt_max [, prompt_min], ttft_ms, itl_p95_ms, …): hold this test's model "
+    "calls to a latency SLA (pytest-llmsla)"
+)
+
 # Enough to tell a policy from another plugin's YAML without parsing it: a policy with broken
 # syntax must still be recognised, so that its error is shown instead of "no tests".
 _KEY = r"""(?m)(?:^|[{{,])\s*["']?{}["']?\s*:"""
-_VERSION = re.compile(_KEY.format("version"))
-_SUBJECT = re.compile(_KEY.format("(?:buckets|target)"))
 
 
 @dataclass(frozen=True)
@@ -174,4 +181,5 @@ def looks_like_policy(path: Path) -> bool:
         return False
     # NULs out: an ASCII key survives in UTF-16, whose proper refusal names the encoding.
     text = raw.replace(b"\0", b"").decode("latin-1")
-    return bool(_VERSION.search(text) and _SUBJECT.search(text))
+    keys = (_KEY.format("version"), _KEY.format("(?:buckets|target)"))
+    return all(re.search(key, text) for key in keys)

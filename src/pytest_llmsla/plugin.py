@@ -11,7 +11,6 @@ from . import options
 from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
 from .gating import planning
 from .gating.state import LOADED, OPTIONS, PLACE, SKIPPED_FILES
-from .marker import HELP
 
 __all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
 
@@ -23,14 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the options, and the policy where one is named: its errors end here, with exit 4."""
-    config.addinivalue_line("markers", HELP)
+    config.addinivalue_line("markers", options.MARK_HELP)
     opts = config.stash[OPTIONS] = options.read(config)
     if opts.policy is not None:
         from .gating.collection import load_named, take_argument
 
         config.stash[LOADED] = load_named(opts, opts.policy)
         take_argument(config, opts)
-    if config.pluginmanager.hasplugin("xdist"):
+    if config.getoption("dist", "no") != "no" and config.getoption("tx", None):
         from .gating.xdist_bridge import BRIDGE_NAME, XdistBridge
 
         config.pluginmanager.register(XdistBridge(config), BRIDGE_NAME)

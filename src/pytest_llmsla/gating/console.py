@@ -34,7 +34,8 @@ class Console:
             reporter is not None
             and getattr(reporter, "isatty", False)
             and getattr(reporter, "hasmarkup", False)
-            and self._config.getoption("capture", "no") != "no"  # -s: the model's own prints would interleave
+            and self._config.getoption("capture", "no")
+            != "no"  # -s: the model's own prints would interleave
         )
 
     def line(self, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from ..fixtures import ALL
-from ..marker import MARK
+from ..options import MARK
 from .state import IMPLIED, OPTIONS
 
 _OURS = frozenset(ALL)
