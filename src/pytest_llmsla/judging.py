@@ -1,4 +1,4 @@
-"""A whole run from its timelines: every gate judged again, and report.json made of it.
+"""report.json of a whole run, made of its judged gates: is it complete, and what is its verdict?
 
 The one way to a report: after a run, by a controller process, and in ``llmsla check``.
 """
@@ -6,19 +6,17 @@ The one way to a report: after a run, by a controller process, and in ``llmsla c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import date
-from pathlib import Path
 from typing import Any, Protocol
 
-from .errors import UsageError
 from .finding import Finding, Limit, Verdict, worst
 from .log import RunLog
-from .policy import LoadedPolicy, policy_from_mapping
+from .replay import JudgedGate, judge_log, kv_plan_state
 from .rules import tgs
 from .stats import WarmupMonitor
 from .timeline import NS_PER_MS, Timeline
-from .verdict import Gatekeeper, KvPlanState, limits_of
+from .verdict import limits_of
+
+__all__ = ["JudgedGate", "Outcome", "build_report", "judge_log", "kv_plan_state"]
 
 REPORT_SCHEMA = "llmsla-report/1"
 
@@ -37,123 +35,6 @@ class Outcome(Protocol):
     @property
     def reruns(self) -> int:
         """How often a rerun plugin tried again."""
-
-
-def kv_plan_state(loaded: LoadedPolicy, today: date | None = None) -> KvPlanState:
-    """Read the policy's KV-cache plan as of ``today`` (default: the UTC date now)."""
-    path = loaded.kv_plan_path
-    if path is None:
-        return KvPlanState()
-    from .policy.kv_plan import KvPlanProblem, load_kv_plan
-
-    try:
-        plan = load_kv_plan(path, today or _today())
-    except (KvPlanProblem, OSError) as e:
-        return KvPlanState(problem=str(e))
-    return KvPlanState(summary=plan.summary())
-
-
-def _today() -> date:
-    from .log import utc_now
-
-    return date.fromisoformat(utc_now()[:10])
-
-
-@dataclass
-class JudgedGate:
-    """One gate with its judge fed from the log."""
-
-    key: str | None
-    loaded: LoadedPolicy
-    keeper: Gatekeeper
-    sources: Mapping[str, str]
-    given: bool = False
-    """True for a policy given to judge by, False for the one on record."""
-
-    def findings(self) -> list[Finding]:
-        """Its findings, with the source lines the run recorded."""
-        out = []
-        for f in self.keeper.findings():
-            source = self.sources.get(f.id, f.source)
-            out.append(f if source == f.source else replace(f, source=source))
-        return out
-
-    @property
-    def observed_only(self) -> bool:
-        """True for a Python test under ``evidence="observed"``."""
-        return self.key is not None and self.loaded.policy.alpha_pass is None
-
-
-def judge_log(log: RunLog, release: LoadedPolicy | None = None) -> list[JudgedGate]:
-    """Judge every gate of a log, in the order they were declared.
-
-    ``release`` judges the requests of the sla.yaml's gate instead of the policy the run recorded
-    (``llmsla check --sla``).
-
-    Raises:
-        UsageError: a recorded policy is not one this version can judge by, or a line belongs to
-            a gate whose policy is not on record.
-    """
-    gates: dict[str | None, JudgedGate] = {}
-    if release is not None or log.run.get("policy") is not None:
-        recorded = log.run.get("policy")
-        loaded = release or _recorded(log, recorded, "policy", log.run.get("policy_base"))
-        sources = {} if release is not None else dict(log.run.get("sources") or {})
-        gates[None] = _gate(None, loaded, sources, given=release is not None)
-    for name, line in log.gates.items():
-        loaded = _recorded(log, line.get("policy"), f"gate {name}", line.get("policy_base"))
-        gates[name] = _gate(name, loaded, dict(line.get("sources") or {}))
-    for target in log.targets:
-        _of(gates, target.get("gate"), log).facts(target)
-    for t in log.timelines:
-        _of(gates, t.gate, log).add(t)
-    for line in log.resources:
-        _of(gates, line.get("gate"), log).resources(line)
-    for line in log.problems:
-        _of(gates, line.get("gate"), log).problem(line.get("bucket"), str(line["reason"]))
-    for key, reason in _endings(log, gates).items():
-        gates[key].keeper.end(reason)
-    return list(gates.values())
-
-
-def _of(gates: Mapping[str | None, JudgedGate], key: str | None, log: RunLog) -> Gatekeeper:
-    """The judge of a line. A line of no known gate is evidence that nothing would hear."""
-    found = gates.get(key)
-    if found is not None:
-        return found.keeper
-    if key is None:
-        raise UsageError(
-            f"{log.path}: the policy of its requests is not on record; give it with --sla."
-        )
-    raise UsageError(
-        f"{log.path}: has lines of gate {key!r:.200} but not its 'gate' line. The file is damaged: "
-        "give the whole file."
-    )
-
-
-def _endings(log: RunLog, gates: Iterable[str | None]) -> dict[str | None, str]:
-    """Why measuring ended, by gate: as recorded for the gate, else as the run ended."""
-    whole = "interrupted" if log.end is None else str(log.end["reason"])
-    recorded = (
-        {}
-        if log.end is None
-        else {each.get("gate"): str(each["reason"]) for each in log.end.get("measuring") or ()}
-    )
-    return {key: recorded.get(key, whole) for key in gates}
-
-
-def _gate(
-    key: str | None, loaded: LoadedPolicy, sources: Mapping[str, str], *, given: bool = False
-) -> JudgedGate:
-    keeper = Gatekeeper(loaded, gate=key, kv_plan=kv_plan_state(loaded))
-    return JudgedGate(key, loaded, keeper, sources, given)
-
-
-def _recorded(log: RunLog, policy: object, what: str, base: object) -> LoadedPolicy:
-    if not isinstance(policy, Mapping):
-        raise UsageError(f"{log.path}: {what} is not on record; give the policy with --sla.")
-    where = Path(base) if isinstance(base, str) else None
-    return policy_from_mapping(policy, f"{log.path} ({what})", base=where)
 
 
 def build_report(
@@ -175,6 +56,7 @@ def build_report(
     not_measured += [{"id": what, "reason": why} for what, why in missing]
     not_measured += _not_whole(log, gates)
     findings += _unreceived(gates, findings, outcomes)
+    findings += _undocumented(log)
     if signoff:
         not_measured += _not_for_signoff(log, gates)
     complete = not not_measured
@@ -300,6 +182,30 @@ def _unreceived(
                 source=limit.source,
             )
         )
+    return out
+
+
+def _undocumented(log: RunLog) -> list[Finding]:
+    """A FAIL for every figure that was put on the record without its four conditions (rule 3)."""
+    out = []
+    for line in log.tgs:
+        why = tgs.undocumented(line)
+        if why:
+            out.append(
+                Finding(
+                    id=f"{line['id']}-recorded",
+                    rule="tgs",
+                    metric="tgs",
+                    bucket=None,
+                    percentile=None,
+                    limit=None,
+                    unit="tokens/s",
+                    verdict="fail",
+                    reason=why,
+                    observed=float(line["value"]),
+                    source="record_tgs",
+                )
+            )
     return out
 
 

@@ -39,12 +39,15 @@ class _Judge(Protocol):
 def limits_of(loaded: LoadedPolicy, gate: str | None = None) -> tuple[Limit, ...]:
     """Every limit a policy declares, in the order of the rules; loads nothing.
 
-    ``gate`` is a test's node id for a gate of its own: ids become ``<node id>/ttft_p95``, TGS is
-    judged only with a ``min_tokens_per_s`` (and documented all the same).
+    ``gate`` is a test's node id for a gate of its own: ids become ``<node id>/ttft_p95`` (with
+    several buckets ``<node id>/short/ttft_p95``), TGS is judged only with a ``min_tokens_per_s``
+    (and documented all the same).
     """
     policy, out = loaded.policy, list[Limit]()
+    several = len(policy.buckets) > 1
     for b in policy.buckets:
-        stem = f"{b.name}/" if gate is None else f"{gate}/"
+        within = f"{b.name}/" if gate is None or several else ""
+        stem = within if gate is None else f"{gate}/{within}"
         out += _bucket_limits(loaded, policy, b.name, b.ttft_ms, stem)
     floor = _min_rate(policy)
     if gate is None or floor is not None:
@@ -289,7 +292,13 @@ class Gatekeeper:
         return None
 
     def _with_peak(self, found: Finding) -> Finding:
-        """A peak request that failed leaves rule 3 without one of its two figures."""
+        """A peak request that failed leaves rule 3 without one of its two figures.
+
+        A peak figure without its four conditions is as undocumented as a steady one.
+        """
+        entry = tgs.peak_entry(self._peak, self._measured(PEAK), found.id)
+        if entry is not None and entry["undocumented"] and self._peak.ok:
+            return replace(found, verdict="fail", reason=f"peak: {entry['undocumented']}")
         failed, reason = self._peak.failed, self._peak.problem
         if failed:
             reason = f"{len(failed)} of {self._peak.count} peak requests failed: {failed[0][1]}"

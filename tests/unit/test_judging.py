@@ -171,6 +171,7 @@ def with_gate(folder: Path, loaded: LoadedPolicy, timelines: Any, *, alone: bool
     if alone:
         del whole[0]["policy"]
         whole = [line for line in whole if line["type"] != "target"]
+        whole[-1]["measuring"] = []
     lines = [*whole[:-1], *gate_lines("t.py::t", loaded, timelines), whole[-1]]
     return read_run(write_log(folder / "t.jsonl", lines))
 
@@ -331,6 +332,49 @@ def test_the_family_bound_counts_tested_limits(tmp_path: Path) -> None:
     made = report_of(log_of(tmp_path))
     tested = [f for f in made["findings"] if f["evidence"] and f["evidence"]["alpha_fail"]]
     assert made["family_alpha_fail"] == pytest.approx(0.01 * len(tested))
+
+
+@pytest.mark.parametrize("memory", [None, "", "unknown", "16.3 GiB, framework peak"])
+def test_a_figure_on_record_without_its_conditions_is_a_broken_rule(
+    tmp_path: Path, memory: str | None
+) -> None:
+    """Rule 3 holds for figures measured elsewhere too: FAIL beside a run that passes else."""
+    line = {
+        "type": "tgs",
+        "id": "t.py::t/tgs",
+        "value": 182.6,
+        "prompt_lengths": "128",
+        "sampling": {"greedy": True},
+        "concurrency": 4,
+        "memory": memory,
+    }
+    lines = log_lines_of(FAST, CLEAN)
+    log = read_run(write_log(tmp_path / "t.jsonl", [*lines[:-1], line, lines[-1]]))
+    made = report_of(log)
+    documented = bool(memory) and memory != "unknown"
+    assert made["verdict"] == ("pass" if documented else "fail")
+    if not documented:
+        found = made["findings"][-1]
+        assert (found["id"], found["observed"]) == ("t.py::t/tgs-recorded", 182.6)
+        assert "undocumented: memory" in found["reason"]
+
+
+def test_a_figure_on_record_is_no_measurement(tmp_path: Path) -> None:
+    """Documented or not, it alone makes no PASS."""
+    given = dict.fromkeys(("prompt_lengths", "sampling", "concurrency", "memory"), "known")
+    line = {"type": "tgs", "id": "t.py::t/tgs", "value": 182.6, **given}
+    lines = log_lines_of(FAST, [])
+    del lines[0]["policy"]
+    path = write_log(tmp_path / "t.jsonl", [lines[0], line, lines[-1] | {"measuring": []}])
+    assert report_of(read_run(path))["verdict"] == "error"
+
+
+def test_a_gate_that_measured_and_is_gone_was_cut_out(tmp_path: Path) -> None:
+    """The end of the log still names it."""
+    lines = log_lines_of(FAST, CLEAN)
+    lines[-1]["measuring"].append({"gate": "t.py::t", "reason": "decided"})
+    with pytest.raises(UsageError, match=r"t\.py::t"):
+        judge_log(read_run(write_log(tmp_path / "t.jsonl", lines)))
 
 
 # -- KV-cache plans

@@ -58,6 +58,13 @@ def test_a_test_of_its_own_prefixes_its_limits() -> None:
     assert with_rate[-1] == "t.py::t/tgs"
 
 
+def test_several_buckets_of_a_test_have_names_of_their_own() -> None:
+    """No limit stands for another's bucket."""
+    ids = [limit.id for limit in limits_of(policy(SHORT, LONG), "t.py::t")]
+    assert ids[0] == "t.py::t/short/ttft_p95"
+    assert len(set(ids)) == len(ids) == 6
+
+
 def test_a_percentile_is_named_as_written() -> None:
     """P99.9 is not P99 or P100."""
     loaded = policy(ttft={"percentile": 99.9}, evidence={"max_requests": 20_000})

@@ -13,6 +13,7 @@ _BURST_SHARE = 0.20
 _NEVER_A_DECODE_STEP_NS = 50_000  # 20,000 tokens/s in one stream: no model decodes that fast
 _TENTH = 0.10
 _FEWEST_TOKENS = 3  # two gaps
+_FEWEST_ANSWERS = 5
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def itl_problem(ok: Sequence[Timeline], *, bursts_allowed: bool, force_length: b
             f"too few samples: {len(few)} of {len(ok)} requests gave fewer than two gaps "
             f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
         )
-    short = not_honoured(ok) if force_length else None
+    short = (not_honoured(ok) or stopped_early(ok)) if force_length else None
     if short is not None:
         return short
     together = [t for t in ok if _handed_over_together(t)]
@@ -144,6 +145,22 @@ def not_honoured(ok: Sequence[Timeline]) -> str | None:
     )
 
 
+def stopped_early(ok: Sequence[Timeline]) -> str | None:
+    """Why not one answer had the length that was to be forced; None when one had.
+
+    For targets that cannot force it: a few natural stops are fine, nothing but stops is not what
+    was asked for. Under five answers nobody can tell.
+    """
+    if len(ok) < _FEWEST_ANSWERS or any(t.tokens >= t.max_new_tokens for t in ok):
+        return None
+    longest = max(ok, key=lambda t: t.tokens)
+    return (
+        f"all {len(ok)} answers stopped early (asked {longest.max_new_tokens} tokens, longest "
+        f"{longest.tokens}, finish {longest.finish_reason}). Ask for fewer, or set "
+        "workload.force_length: false where answers are to end by themselves"
+    )
+
+
 def cut_short(ok: Sequence[Timeline], *, force_length: bool) -> str | None:
     """Why answers are too short to tell a rate by; None when they are not.
 
@@ -156,7 +173,7 @@ def cut_short(ok: Sequence[Timeline], *, force_length: bool) -> str | None:
             f"too few tokens: {len(few)} of {len(ok)} requests gave fewer than {_FEWEST_TOKENS} "
             f"(asked {t.max_new_tokens} tokens, got {t.tokens}, finish {t.finish_reason})"
         )
-    return not_honoured(ok) if force_length else None
+    return (not_honoured(ok) or stopped_early(ok)) if force_length else None
 
 
 def _handed_over_together(t: Timeline) -> bool:

@@ -48,7 +48,7 @@ class Windows:
             done += self._close_until(base + at - t.start_ns)
             self._in_window += k
             self.total_tokens += k
-        self.total_ns = base + (t.end_ns - t.start_ns)
+        self.total_ns = base + max(t.end_ns - t.start_ns, 0)
         done += self._close_until(self.total_ns)
         return done
 

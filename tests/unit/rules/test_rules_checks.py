@@ -189,7 +189,20 @@ def test_an_early_end_is_fine_where_length_is_not_forced() -> None:
     short = [timeline(n, gaps=(20, 20, 20), finish_reason="stop") for n in range(9)]
     assert problem(*short, force_length=False) is None
     noted = [replace(t, notes=(f"{NOT_FORCED}: decides its own",)) for t in short]
-    assert problem(*noted) is None
+    assert problem(*noted, timeline(9)) is None
+
+
+def test_nothing_but_early_ends_is_not_the_length_that_was_asked_for() -> None:
+    """A target that cannot force the length must reach it once, or the policy must say so."""
+    short = [
+        timeline(n, gaps=(20,) * 5, finish_reason="stop", notes=(f"{NOT_FORCED}: decides",))
+        for n in range(9)
+    ]
+    for found in (problem(*short), cut_short(short, force_length=True)):
+        assert "all 9 answers stopped early (asked 8 tokens, longest 6, finish stop)" in str(found)
+    assert problem(*short, force_length=False) is None
+    assert cut_short(short, force_length=False) is None
+    assert problem(*short[:4]) is None  # under five nobody can tell
 
 
 BURSTY = timeline(gaps=(70, 0.01, 0.01, 0.01, 70, 0.01, 0.01))

@@ -328,6 +328,24 @@ def test_a_failed_peak_request_is_seen(bad: Timeline) -> None:
     assert found.reason.startswith("1 of 2 peak requests failed: ")
 
 
+def test_a_peak_without_its_conditions_is_undocumented() -> None:
+    """Steady figures are known and the peak's memory is not: rule 3 is broken, and says where."""
+    keeper = judged(policy(), map(timeline, range(5)))
+    keeper.add(peak(5))
+    found = only(keeper, TGS)
+    assert found.verdict == "fail"
+    assert found.reason.startswith("peak: undocumented: memory (")
+
+
+def test_a_failed_request_cannot_end_before_it_began() -> None:
+    """Time that runs backwards is not taken off the serving time of the others."""
+    windows = Windows(2 * ONE_SECOND)
+    for n in range(4):
+        windows.add(second(2 * n), None)
+        windows.add(replace(second(2 * n + 1), end_ns=0), "boom")
+    assert windows.total_ns == 4 * ONE_SECOND
+
+
 def test_a_problem_of_the_peak_is_seen() -> None:
     """Prompts that ran out or a hang leave rule 3 without its peak."""
     keeper = judged(policy(), map(timeline, range(5)))
