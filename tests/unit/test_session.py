@@ -12,10 +12,11 @@ import pytest
 
 from gate_samples import LONG, SHORT, engine, plain_json, policy, python_policy, run_gate
 from pytest_llmsla.errors import TargetError, UsageError
+from pytest_llmsla.gate import PEAK_REQUESTS
 from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import read_run
 from pytest_llmsla.policy import LoadedPolicy
-from pytest_llmsla.session import PEAK_REQUESTS, Gate, Session, finish, new_run_dir
+from pytest_llmsla.session import Gate, Session, finish, new_run_dir
 from pytest_llmsla.timeline import PEAK
 
 FAST = {"preset": "fast"}
