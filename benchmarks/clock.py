@@ -81,7 +81,7 @@ def gaps(moments: list[int]) -> list[int]:
     return [b - a for a, b in pairwise(moments)]
 
 
-def bare(engine: Engine) -> tuple[int, list[int]]:
+def bare(engine: Engine, loop: asyncio.AbstractEventLoop) -> tuple[int, list[int]]:
     """Start and stamps of one answer, ns, by a bare loop."""
     stamps: list[int] = []
 
@@ -92,7 +92,7 @@ def bare(engine: Engine) -> tuple[int, list[int]]:
     start = time.perf_counter_ns()
     made = engine.generate("a b c")
     if isinstance(made, AsyncIterator):
-        asyncio.run(drain(made))
+        loop.run_until_complete(drain(made))
         return start, stamps
     for _ in made:
         stamps.append(time.perf_counter_ns())
@@ -117,6 +117,7 @@ def measure(engine: Engine, requests: int, tokens: int) -> dict[str, dict[str, l
         arm: {k: [] for k in kinds} for arm in ("ours", "control")
     }
     target = PythonTarget(engine, entry="benchmark")
+    loop = asyncio.new_event_loop()
     with Asker(target, Timeouts()) as asker:
         for i in range(requests + 1):
             engine.plan(tokens)
@@ -126,12 +127,14 @@ def measure(engine: Engine, requests: int, tokens: int) -> dict[str, dict[str, l
                 raise SystemExit(f"request {i} failed: {t.error}")
             found = {"ours": errors_of(engine, t.start_ns, [at for at, _ in t.arrivals])}
             engine.plan(tokens)
-            found["control"] = errors_of(engine, *bare(engine))
+            found["control"] = errors_of(engine, *bare(engine, loop))
             if i == 0:
                 continue  # warm-up
             for arm, errors in found.items():
                 for kind, values in errors.items():
                     out[arm][kind] += values
+    loop.close()
+    target.close()
     return out
 
 

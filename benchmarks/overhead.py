@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from harness import arguments, finish, interleave, judged_median, median_interval
 from pytest_llmsla.targets.base import Ask, Recorder
 from pytest_llmsla.targets.transformers import TransformersTarget
+from random_model import save
 
 LIMIT_SHARE = 1.0
 LIMIT_US = 15.0
@@ -120,23 +120,9 @@ def compare(target: TransformersTarget, pairs: int, tokens: int) -> dict[str, An
     }
 
 
-def two_layer_model(folder: Path, tokenizer: Any) -> TransformersTarget:
-    """A random LLaMA of two small layers, saved and loaded as any other checkpoint."""
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    torch.manual_seed(0)
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def two_layer_model(folder: Path) -> TransformersTarget:
+    """A random LLaMA of two small layers and 2,048 ids, loaded as any other checkpoint."""
+    save(folder, device="cpu", tiny=True, dtype="float32", vocabulary=2048)
     return TransformersTarget.load({"kind": "transformers", "model": str(folder), "device": "cpu"})
 
 
@@ -157,16 +143,16 @@ def main() -> int:
     parser.add_argument("--small-pairs", type=int, default=300)
     parser.add_argument("--small-tokens", type=int, default=64)
     args = parser.parse_args()
-    spec = {"kind": "transformers", "model": "smollm2-135m-instruct", "device": "cpu"}
-    real = TransformersTarget.load(spec)
     detail: dict[str, Any] = {}
     threads = args.threads or torch.get_num_threads()
     with tempfile.TemporaryDirectory() as name:
-        small = two_layer_model(Path(name), real.tokenizer)
+        small = two_layer_model(Path(name))
         torch.set_num_threads(1)  # layers this small gain nothing from more, and jitter
         detail["two_layers"] = compare(small, args.small_pairs, args.small_tokens)
     show("two_layers", detail["two_layers"])
     torch.set_num_threads(threads)
+    spec = {"kind": "transformers", "model": "smollm2-135m-instruct", "device": "cpu"}
+    real = TransformersTarget.load(spec)
     detail["smollm2"] = {"threads": threads, **compare(real, args.pairs, args.tokens)}
     show("smollm2", detail["smollm2"])
     claims = [

@@ -23,7 +23,7 @@ def cuda() -> Any:
 @pytest.fixture(scope="session")
 def checkpoint(cuda: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer LLaMA with its tokenizer, saved as any other checkpoint."""
-    from cuda_model import save
+    from random_model import save
 
     folder = tmp_path_factory.mktemp("two-layers")
     save(folder, device="cuda:0", tiny=True)

@@ -1,7 +1,8 @@
-"""A LLaMA-2-7B-shaped model with random weights and a tokenizer, made offline and saved.
+"""A LLaMA with random weights and a tokenizer, made offline and saved to a folder.
 
-The weights are made on the device, in bf16, and saved as safetensors, so that a gate loads them
-as it loads any checkpoint. Times do not depend on the weights' values; texts are noise.
+By default in the shape of LLaMA-2-7B; ``tiny`` is two small layers. The weights are made on the
+device and saved as safetensors, so that a gate loads them as it loads any checkpoint. Times do not
+depend on the weights' values; texts are noise.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ TINY = {
 }
 
 
-def tokenizer() -> Any:
-    """A byte-level BPE trained on the package's own prompt texts, filled up to 32,000 ids."""
+def tokenizer(size: int = VOCABULARY) -> Any:
+    """A byte-level BPE trained on the package's own prompt texts, filled up to ``size`` ids."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=size,
         special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -52,7 +53,7 @@ def tokenizer() -> Any:
     made.train_from_iterator(_texts(), trainer)
     state = json.loads(made.to_str())
     vocabulary: dict[str, int] = state["model"]["vocab"]
-    for i in range(len(vocabulary), VOCABULARY):
+    for i in range(len(vocabulary), size):
         vocabulary[f"<unused {i}>"] = i
     made = Tokenizer.from_str(json.dumps(state))
     made.decoder = decoders.ByteLevel()
@@ -76,15 +77,21 @@ def _texts() -> Iterator[str]:
             yield from path.read_text(encoding="utf-8").splitlines()
 
 
-def save(folder: Path, *, device: str, tiny: bool = False, dtype: str = "bfloat16") -> int:
+def save(
+    folder: Path,
+    *,
+    device: str,
+    tiny: bool = False,
+    dtype: str = "bfloat16",
+    vocabulary: int = VOCABULARY,
+) -> int:
     """Make and save model and tokenizer; returns the number of parameters."""
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
 
-    words = tokenizer()
-    words.save_pretrained(folder)
+    tokenizer(vocabulary).save_pretrained(folder)
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         max_position_embeddings=4096,
         rms_norm_eps=1e-5,
         bos_token_id=1,
