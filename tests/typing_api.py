@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import assert_type
 
 from pytest_llmsla import Finding, Timeline, sla
-from pytest_llmsla.fixtures import RecordTgs, SlaResult, SlaRun, TimedGenerate
+from pytest_llmsla.gating.fixtures import RecordTgs, SlaResult, SlaRun, TimedGenerate
 from pytest_llmsla.targets import Target
 from pytest_llmsla.workload import Prompt
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from . import options
-from .fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
-from .gating import planning
+from .gating import options, planning
+from .gating.fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
 from .gating.state import LOADED, OPTIONS, PLACE, SKIPPED_FILES
 
 __all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
@@ -40,7 +39,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     policy = parent.config.stash[OPTIONS].policy
     if policy is None or file_path != policy or PLACE in parent.config.stash:
         return None
-    from .items import SlaFile
+    from .gating.items import SlaFile
 
     return SlaFile.from_parent(parent, path=file_path)
 
@@ -58,7 +57,7 @@ def pytest_make_collect_report(
     if report.skipped:
         stash.setdefault(SKIPPED_FILES, []).append((collector.path, report))
     elif PLACE in stash and isinstance(collector, pytest.Session) and report.passed:
-        from .items import SlaFile
+        from .gating.items import SlaFile
 
         policy = stash[OPTIONS].policy
         report.result.insert(stash[PLACE], SlaFile.from_parent(collector, path=policy))

@@ -347,3 +347,45 @@ def test_without_a_policy_the_published_ranges_count(gated: Gated) -> None:
     gated.run()
     ids = {n["id"] for n in gated.report()["not_measured"]}
     assert ids == {"test_it.py::test_a/ttft_p95", "test_it.py::test_a/error_rate"}
+
+
+def test_calls_that_overlap_are_made_one_by_one(gated: Gated) -> None:
+    """Tasks that ask at once are answered in turn: no request runs beside another."""
+    gated.pytester.makepyfile(
+        engine="""
+        import threading
+        from pytest_llmsla.targets.scripted import Script
+
+        inside = []
+        most = [0]
+
+        def play(ask, index):
+            inside.append(1)
+            most[0] = max(most[0], len(inside))
+            threading.Event().wait(0.002)
+            inside.pop()
+            return Script(arrivals=[(100.0, 1)] + [(20.0, 1)] * (ask.max_new_tokens - 1))
+
+        def factory():
+            return play
+        """
+    )
+    path = gated.policy()
+    path.write_text(
+        path.read_text().replace("script: {ttft_ms: 100, itl_ms: 20}", "entry: engine:factory")
+    )
+    gated.tests(
+        """
+        import asyncio
+        import engine
+
+        @pytest.mark.asyncio
+        @sla(bucket="short", evidence="observed")
+        async def test_a(timed_generate, sla_prompts):
+            prompts = [next(sla_prompts).text for _ in range(6)]
+            asked = await asyncio.gather(*(timed_generate.aio(p) for p in prompts))
+            assert [t.ttft_ms for t in asked] == [100] * 6
+            assert engine.most == [1]
+        """
+    )
+    gated.run("-p", "asyncio").assert_outcomes(passed=1)

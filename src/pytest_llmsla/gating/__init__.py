@@ -1,1 +1,1 @@
-"""How pytest runs a gate: the plan after collection, measuring, progress, report, exit status."""
+"""The pytest side: options, marks, items, fixtures; how a run is planned, measured, reported."""

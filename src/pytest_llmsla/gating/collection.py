@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from ..errors import UsageError
-from ..fixtures import NEED_MARK
-from ..items import SlaFile, SlaItem, declared_limits, nodeid_of
-from ..marker import parse, where
-from ..options import Options
 from ..policy import LoadedPolicy, load_policy
 from ..verdict import limits_of
+from .fixtures import NEED_MARK
+from .items import SlaFile, SlaItem, declared_limits, nodeid_of
 from .mark_policy import policy_of
+from .marker import parse, where
+from .options import Options
 from .outcomes import Plan, Planned, skip_reason
 from .state import GATE, IMPLIED, LOADED, OPTIONS, PLACE, SKIPPED_FILES, MarkGate
 

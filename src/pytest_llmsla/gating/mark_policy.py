@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..marker import LIMITS, SlaMark
 from ..policy import PUBLISHED_RULES, Bucket, LoadedPolicy, bucket_for, policy_from_mapping
+from .marker import LIMITS, SlaMark
 
 _ITL = {
     "itl_p50_ms": "p50_ms",

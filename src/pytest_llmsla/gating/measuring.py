@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
+from threading import Lock
 from typing import Any, NoReturn
 
 import pytest
 
 from ..errors import LlmslaError, TargetError
 from ..finding import Finding, Limit
-from ..items import SlaItem
 from ..reports.text import failure_block
 from ..rules.tgs import undocumented
 from ..session import Gate, Session
 from ..targets import Target
 from . import running
 from .console import Console
+from .items import SlaItem
 from .outcomes import NO_RESULT
 from .progress import GateProgress
 from .properties import properties_of
@@ -33,7 +34,8 @@ class Measuring:
         self._session: Session | None = None
         self._console = Console(config)
         self._attempts: Counter[str] = Counter()
-        self._selected: set[str] = set()
+        self.alone = Lock()
+        """Held by whoever asks the model: requests that overlap would compete."""
 
     # -- what items and fixtures ask for
 

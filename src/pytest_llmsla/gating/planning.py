@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from ..fixtures import ALL
-from ..options import MARK
+from .fixtures import ALL
+from .options import MARK
 from .state import IMPLIED, OPTIONS
 
 _OURS = frozenset(ALL)

@@ -9,10 +9,10 @@ import pytest
 
 if TYPE_CHECKING:
     from ..finding import Limit
-    from ..marker import SlaMark
-    from ..options import Options
     from ..policy import LoadedPolicy
+    from .marker import SlaMark
     from .measuring import Measuring
+    from .options import Options
 
 
 class MarkGate(NamedTuple):

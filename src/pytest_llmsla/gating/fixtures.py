@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .errors import LlmslaError, UsageError
-from .gating.state import GATE, MEASURING
+from ..errors import LlmslaError, UsageError
+from .state import GATE, MEASURING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .finding import Finding
-    from .session import Gate
-    from .targets import Target
-    from .timeline import Timeline
-    from .workload import Prompt
+    from ..finding import Finding
+    from ..session import Gate
+    from ..targets import Target
+    from ..timeline import Timeline
+    from ..workload import Prompt
+    from .measuring import Measuring
 
 NEED_MARK = ("sla_run", "timed_generate", "sla_prompts")
 ALL = (*NEED_MARK, "sla_model", "record_tgs")
@@ -35,8 +37,9 @@ class SlaResult(list["Timeline"]):
 class SlaRun:
     """Call it to measure the mark's bucket until every limit is decided."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, alone: Lock) -> None:
         self._gate = gate
+        self._alone = alone
 
     def __call__(self, **overrides: Any) -> SlaResult:
         """Warm up and ask the bucket's prompts.
@@ -48,8 +51,9 @@ class SlaRun:
             UsageError: an override that is not known.
             TargetError: the model cannot be loaded.
         """
-        timelines = self._gate.run(**overrides)
-        return SlaResult(timelines, tuple(self._gate.findings()))
+        with self._alone:
+            timelines = self._gate.run(**overrides)
+            return SlaResult(timelines, tuple(self._gate.findings()))
 
     async def aio(self, **overrides: Any) -> SlaResult:
         """The same for ``async def`` tests: measures in a thread, the event loop stays free."""
@@ -59,17 +63,22 @@ class SlaRun:
 
 
 class TimedGenerate:
-    """Call it with a prompt to ask the model once, timed. The first call warms up before it."""
+    """Call it with a prompt to ask the model once, timed. The first call warms up before it.
 
-    def __init__(self, gate: Gate) -> None:
+    Calls from several threads or tasks are made one after the other: what is measured is one
+    request at a time.
+    """
+
+    def __init__(self, gate: Gate, alone: Lock) -> None:
         self._gate = gate
+        self._alone = alone
 
     def __call__(self, prompt: str, **overrides: Any) -> Timeline:
         """Ask ``prompt`` once.
 
         Args:
             prompt: user text; its rendered length must lie in the mark's bucket.
-            overrides: ``max_new_tokens``, ``sampling`` or ``system`` for this request.
+            overrides: ``max_new_tokens`` or ``sampling`` for this request.
 
         Returns:
             The request's :class:`~pytest_llmsla.timeline.Timeline`; a failed request is one with
@@ -79,7 +88,8 @@ class TimedGenerate:
             UsageError: an override that is not known, or a prompt that is not text.
             TargetError: the model cannot be loaded.
         """
-        return self._gate.ask(prompt, **overrides)
+        with self._alone:
+            return self._gate.ask(prompt, **overrides)
 
     async def aio(self, prompt: str, **overrides: Any) -> Timeline:
         """The same for ``async def`` tests: generates in a thread, the event loop stays free."""
@@ -114,7 +124,7 @@ class RecordTgs:
 
         Fails the test when a condition is missing: a figure without it cannot be compared (rule 3).
         """
-        self._request.config.stash[MEASURING].record_tgs(
+        _measuring(self._request).record_tgs(
             self._request.node,
             value,
             {
@@ -126,7 +136,18 @@ class RecordTgs:
         )
 
 
-def _gate(request: pytest.FixtureRequest) -> Gate:
+def _measuring(request: pytest.FixtureRequest) -> Measuring:
+    found: Measuring | None = request.config.stash.get(MEASURING, None)
+    if found is None:
+        pytest.fail(
+            f"{request.fixturename} was asked for while the tests ran, too late to plan for. Name "
+            "it among the arguments of the test or of a fixture.",
+            pytrace=False,
+        )
+    return found
+
+
+def _gate(request: pytest.FixtureRequest) -> tuple[Gate, Lock]:
     name = request.fixturename
     if GATE not in request.node.stash:
         pytest.fail(
@@ -134,9 +155,9 @@ def _gate(request: pytest.FixtureRequest) -> Gate:
             "ttft_ms=300) to this test.",
             pytrace=False,
         )
-    measuring = request.config.stash[MEASURING]
+    measuring = _measuring(request)
     try:
-        return measuring.gate_of(request.node)
+        return measuring.gate_of(request.node), measuring.alone
     except LlmslaError as e:
         pytest.fail(f"{name}: {e}", pytrace=False)
 
@@ -144,33 +165,27 @@ def _gate(request: pytest.FixtureRequest) -> Gate:
 @pytest.fixture
 def sla_run(request: pytest.FixtureRequest) -> SlaRun:
     """``sla_run()`` asks the mark's bucket of prompts until every limit is decided."""
-    return SlaRun(_gate(request))
+    return SlaRun(*_gate(request))
 
 
 @pytest.fixture
 def timed_generate(request: pytest.FixtureRequest) -> TimedGenerate:
     """``timed_generate(prompt)`` asks the model once, timed; ``.aio`` in async tests."""
-    return TimedGenerate(_gate(request))
+    return TimedGenerate(*_gate(request))
 
 
 @pytest.fixture
 def sla_prompts(request: pytest.FixtureRequest) -> Iterator[Prompt]:
     """Fresh prompts of the mark's bucket, without end: no prompt repeats in a run."""
-    return _gate(request).prompts()
+    gate, _ = _gate(request)
+    return gate.prompts()
 
 
 @pytest.fixture(scope="session")
 def sla_model(request: pytest.FixtureRequest) -> Target:
     """The loaded target of this run's policy; ``.model`` and ``.tokenizer`` in-process."""
-    measuring = request.config.stash.get(MEASURING, None)
-    if measuring is None:
-        pytest.fail(
-            "sla_model was asked for by a test that names no fixture of this plugin and has no "
-            "@sla mark. Name sla_model among the test's arguments.",
-            pytrace=False,
-        )
     try:
-        return measuring.model()
+        return _measuring(request).model()
     except UsageError as e:
         pytest.fail(f"sla_model: {e}", pytrace=False)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .gating.state import LOADED, MEASURING
 from .options import MARK
+from .state import LOADED, MEASURING
 
 if TYPE_CHECKING:
-    from .finding import Limit
-    from .policy import LoadedPolicy
+    from ..finding import Limit
+    from ..policy import LoadedPolicy
 
 _LINE = re.compile(r":(\d+)(?:\s|$)")
 
@@ -69,7 +69,7 @@ class SlaItem(pytest.Item):
 
 def declared_limits(loaded: LoadedPolicy) -> tuple[Limit, ...]:
     """Every limit of a policy; loads no model."""
-    from .verdict import limits_of
+    from ..verdict import limits_of
 
     return limits_of(loaded)
 
