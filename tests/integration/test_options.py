@@ -43,7 +43,8 @@ def test_a_report_that_cannot_be_written(gated: Gated) -> None:
     result.stdout.fnmatch_lines(["*the report folder cannot be written: *--sla-report*"])
 
 
-def test_a_report_that_cannot_be_written_at_the_end(gated: Gated) -> None:
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_report_that_cannot_be_written_at_the_end(gated: Gated, terminal: bool) -> None:
     """Every limit is met and the report is lost: the run is red and says why."""
     gated.tests(
         """
@@ -56,10 +57,10 @@ def test_a_report_that_cannot_be_written_at_the_end(gated: Gated) -> None:
                 (run / "report.json").mkdir()
         """
     )
-    result = gated.run()
-    result.assert_outcomes(passed=1)
+    result = gated.run(*([] if terminal else ["-p", "no:terminal"]))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["ERROR: the report could not be made: *"])
+    told = result.stdout if terminal else result.stderr
+    told.fnmatch_lines(["ERROR: the report could not be made: *report.json*"])
 
 
 def test_header_names_the_gate(gated: Gated) -> None:

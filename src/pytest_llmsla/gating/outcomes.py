@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -134,11 +133,6 @@ def outcomes_of(plan: Plan, seen: Outcomes, *, worker_died: bool = False) -> dic
         p.limit_id: seen.of(p.nodeid, silent=silent) if p.selected else Outcome("deselected")
         for p in plan.planned
     }
-
-
-def reruns(outcomes: Iterable[Outcome]) -> int:
-    """Reruns over all tests."""
-    return sum(o.reruns for o in outcomes)
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:

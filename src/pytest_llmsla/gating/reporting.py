@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,11 @@ class Reporting:
             return
         try:
             self._report = self._make_report()
-        except (LlmslaError, OSError, ValueError) as e:
-            self._notes.append(f"ERROR: the report could not be made: {e}")
+        except Exception as e:  # whatever broke: without a report the run is red, and says why
+            kind = "" if isinstance(e, (LlmslaError, OSError)) else f"{type(e).__name__}: "
+            self._notes.append(f"ERROR: the report could not be made: {kind}{e}")
+            if self._config.pluginmanager.getplugin("terminalreporter") is None:
+                sys.stderr.write(escape.visible(self._notes[-1]) + "\n")
             _make_red(session)
             return
         self._conclude(session, self._report)
