@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness import arguments, finish, judged
-from pytest_llmsla.runner import Asker, Timeouts
+from pytest_llmsla.asker import Asker, Timeouts
 from pytest_llmsla.stats import nearest_rank
 from pytest_llmsla.targets.base import Ask
 from pytest_llmsla.targets.python import PythonTarget

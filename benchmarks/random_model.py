@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,12 @@ def tokenizer(size: int = VOCABULARY) -> Any:
 
 
 def _texts() -> Iterator[str]:
-    import pytest_llmsla
-
-    folder = Path(pytest_llmsla.__file__).parent / "prompts"
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield from path.read_text(encoding="utf-8").splitlines()
+    folder = files("pytest_llmsla.workload") / "prompts"
+    found = [f for f in folder.iterdir() if f.name.endswith(".txt")]
+    if not found:
+        raise SystemExit(f"no prompt texts in {folder}: the tokenizer would know bytes only")
+    for file in sorted(found, key=lambda f: f.name):
+        yield from file.read_text(encoding="utf-8").splitlines()
 
 
 def save(
