@@ -21,7 +21,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from harness import arguments, finish, interleave, judged, median_interval
+from harness import arguments, finish, interleave, judged, judged_median, median_interval
 
 LIMIT_MS = 15.0
 HEAVY = (
@@ -128,13 +128,8 @@ def main() -> int:
     print(f"modules added: {', '.join(detail['modules']['added']) or 'none'}")
     heavy = detail["modules"]["heavy"]
     claims = [
-        judged(
-            detail[part]["difference_ms"]["median"], LIMIT_MS, "ms", f"median difference, {what}"
-        )
-        for part, what in (
-            ("collect_only", "start-up and collection:"),
-            ("whole_run", "whole run:"),
-        )
+        judged_median(detail[part]["difference_ms"], LIMIT_MS, "ms", f"median difference, {what}:")
+        for part, what in (("collect_only", "start-up and collection"), ("whole_run", "whole run"))
     ]
     claims.append(
         judged(len(heavy), 0, "modules", f"heavy modules loaded ({', '.join(heavy) or 'none'}):")
