@@ -176,6 +176,7 @@ def _check_gate(line: Mapping[str, Any]) -> None:
 
 def _check_target(line: Mapping[str, Any]) -> None:
     whole(line.get("template_tokens") or 0, "template_tokens", least=0)
+    _list(line.get("warnings") or [], "warnings")
 
 
 def _check_resources(line: Mapping[str, Any]) -> None:
@@ -199,6 +200,8 @@ def _check_problem(line: Mapping[str, Any]) -> None:
 
 def _check_end(line: Mapping[str, Any]) -> None:
     _text(line["reason"], "reason")
+    for note in _list(line.get("prompt_notes") or [], "prompt_notes"):
+        _text(note, "prompt_notes")
     for each in _list(line.get("measuring") or [], "measuring"):
         if not isinstance(each, Mapping):
             raise TypeError(f"measuring holds {each!r:.40}; valid: objects of gate and reason")
@@ -297,14 +300,18 @@ def _list(value: object, name: str) -> list[Any]:
 
 
 def parse(data: bytes) -> object:
-    """One line of strict JSON: no NaN, no infinity, no key twice.
+    """One line of strict JSON: no NaN, no infinity, no number over 64 bits, no key twice.
 
     Raises:
         ValueError: it is not.
     """
     try:
         return json.loads(
-            data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_no_key_twice
+            data.decode("utf-8"),
+            parse_constant=_no_constant,
+            parse_int=_int64,
+            parse_float=_finite,
+            object_pairs_hook=_no_key_twice,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -312,6 +319,19 @@ def parse(data: bytes) -> object:
 
 def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number here")
+
+
+def _int64(text: str) -> int:
+    if len(text) > len(str(-_LARGEST)) or abs(value := int(text)) > _LARGEST:
+        raise ValueError(f"{text[:20]}… is over 64 bits")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return value
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -328,7 +348,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return int(value)
+        return int(value) if abs(value) <= _LARGEST else str(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, Mapping):

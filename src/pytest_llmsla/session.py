@@ -242,8 +242,10 @@ class Session:
 
 def _facts(target: Target, facts: Mapping[str, Any]) -> dict[str, Any]:
     tokens = facts.get("template_prefix_tokens")
-    known = isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+    known = isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens < 2**31
+    warnings = facts.get("warnings") or []
     return {
+        "warnings": list(warnings) if isinstance(warnings, (list, tuple)) else [warnings],
         "kind": str(target.kind),
         "start_point": str(target.start_point),
         "template_tokens": tokens if known else 0,

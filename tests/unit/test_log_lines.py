@@ -195,6 +195,9 @@ def test_other_lines_are_held_to_their_types_too(kind: str, line: dict[str, Any]
         b"[" * 100_000,
         b'{"a":1}{"b":2}',
         b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":9223372036854775808}',
+        b'{"a":-99223372036854775808}',
+        b'{"a":1e999}',
     ],
 )
 def test_only_strict_json_is_read(text: bytes) -> None:
@@ -210,10 +213,10 @@ def test_what_json_cannot_hold_becomes_its_text() -> None:
         def __str__(self) -> str:
             return "odd"
 
-    line = {"a": math.nan, "b": [math.inf, Odd()], 3: {"c": (1, None, True)}, "d": 1.5}
+    line = {"a": math.nan, "b": [math.inf, Odd(), 2**80], 3: {"c": (1, None, True)}, "d": 1.5}
     assert log_lines.plain(line) == {
         "a": "nan",
-        "b": ["inf", "odd"],
+        "b": ["inf", "odd", str(2**80)],
         "3": {"c": [1, None, True]},
         "d": 1.5,
     }

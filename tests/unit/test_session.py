@@ -253,7 +253,7 @@ class Odd:
 
 def facts(self):
     return {"type": "end", "gate": "else", "kind": "other", "start_point": 3, "nan": math.nan,
-            "odd": Odd(), "template_overhead_tokens": "many"}
+            "odd": Odd(), "template_prefix_tokens": "many", "warnings": "beware"}
 Engine.describe = facts
 Engine.memory = lambda self: {"rss_peak": math.nan, "card": Odd()}
 """
@@ -268,6 +268,7 @@ def test_facts_and_figures_of_any_kind_leave_the_log_readable(
     )
     assert report["target"]["kind"] == "python"
     assert report["target"]["nan"] == "nan"
+    assert report["target"]["warnings"] == ["beware"]
     assert verdicts_of(report)["memory/rss_peak"] == "error"
     assert verdicts_of(report)["tgs/concurrency-1"] == "fail"  # memory undocumented
 
