@@ -15,7 +15,7 @@ class TargetError(LlmslaError):
     """The thing under test cannot be loaded or run. Its limits become ``error`` findings."""
 
 
-class GenerationAborted(LlmslaError):
+class GenerationAborted(LlmslaError):  # noqa: N818 - it ends a generation as asked; no fault
     """Raised inside a generation by the recorder when its deadline has passed."""
 
 

@@ -181,6 +181,7 @@ class _Reader:
     def __init__(self, log: RunLog) -> None:
         self.log = log
         self._begun: dict[str, Timeline] = {}
+        self._starts: dict[str, Mapping[str, Any]] = {}
         self._done: dict[str, Timeline] = {}
         self._segment = 0
 
@@ -197,12 +198,12 @@ class _Reader:
             raise ValueError("a line after the 'end' line: two runs in one file")
         kind = record.get("type")
         if kind == "request":
-            self._request(log_lines.from_line(record))
+            self._request(log_lines.from_line(record, self._segment))
         elif kind == "start":
             t = log_lines.lost(record, self._segment)
             if t.id in self._begun:
                 raise ValueError(f"start id {t.id!r} appears twice")
-            self._begun[t.id] = t
+            self._begun[t.id], self._starts[t.id] = t, record
         elif isinstance(kind, str) and kind in log_lines.OTHER_TYPES:
             log_lines.check_other(kind, record)
             self._other(kind, record)
@@ -212,7 +213,7 @@ class _Reader:
     def _request(self, t: Timeline) -> None:
         if t.id in self._done:
             raise ValueError(f"request id {t.id!r} appears twice")
-        begun = self._begun.get(t.id)
+        begun = self._starts.get(t.id)
         if begun is not None and (wrong := log_lines.disagreement(begun, t)):
             raise ValueError(wrong)
         self._done[t.id] = t
@@ -227,7 +228,8 @@ class _Reader:
             log.end = record
         else:
             if kind == "segment":
-                self._segment = record["segment"]
+                # A line without a number opens the next one.
+                self._segment = record.get("segment", len(log.segments))
             rows = {
                 "segment": log.segments,
                 "resources": log.resources,

@@ -61,8 +61,8 @@ def to_line(t: Timeline, *, keep_text: bool = False, origin_ns: int = 0) -> dict
     return out
 
 
-def from_line(line: Mapping[str, Any]) -> Timeline:
-    """A timeline from its ``request`` line.
+def from_line(line: Mapping[str, Any], segment: int = 0) -> Timeline:
+    """A timeline from its ``request`` line; ``segment`` is the one it stands in.
 
     Raises:
         KeyError, TypeError, ValueError: the line lacks a field, holds one of another type, or
@@ -94,7 +94,7 @@ def from_line(line: Mapping[str, Any]) -> Timeline:
         if line.get("scheduled_ns") is None
         else whole(line["scheduled_ns"], "scheduled_ns"),
         concurrency=whole(line.get("concurrency", 1), "concurrency", least=1),
-        segment=whole(line.get("segment", 0), "segment", least=0),
+        segment=whole(line.get("segment", segment), "segment", least=0),
         stages={
             name.removesuffix("_ns"): whole(ns, f"stages.{name}") for name, ns in stages.items()
         },
@@ -143,11 +143,14 @@ def _identity(line: Mapping[str, Any]) -> dict[str, Any]:
 _SAME = ("bucket", "warmup", "unit", "attempt", "gate", "purpose", "max_new_tokens")
 
 
-def disagreement(start: Timeline, request: Timeline) -> str | None:
-    """Where a request says otherwise than its ``start`` line, in words; None: they agree."""
+def disagreement(start: Mapping[str, Any], request: Timeline) -> str | None:
+    """Where a request says otherwise than its ``start`` line, in words; None: they agree.
+
+    A ``start`` line need only hold its id and bucket; what it does not say is not compared.
+    """
     for name in _SAME:
-        was, now = getattr(start, name), getattr(request, name)
-        if was != now:
+        was, now = start.get(name), getattr(request, name)
+        if name in start and was != now:
             return f"request {request.id!r} began with {name} {was!r} and ended with {now!r}"
     return None
 
@@ -210,7 +213,8 @@ def _check_end(line: Mapping[str, Any]) -> None:
 
 
 def _check_segment(line: Mapping[str, Any]) -> None:
-    whole(line["segment"], "segment", least=0)
+    if "segment" in line:
+        whole(line["segment"], "segment", least=0)
 
 
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {

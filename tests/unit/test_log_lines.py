@@ -169,7 +169,7 @@ def test_a_field_that_every_request_has_may_not_be_missing(key: str) -> None:
         ("tgs", {"value": 12.0}),
         ("problem", {"bucket": "short"}),
         ("problem", {"reason": "r", "bucket": 1}),
-        ("segment", {}),
+        ("segment", {"segment": -1}),
         ("segment", {"segment": "0"}),
         ("end", {}),
         ("end", {"reason": None}),

@@ -304,3 +304,40 @@ def test_lines_of_several_threads_do_not_mix(tmp_path: Path) -> None:
         thread.join()
     writer.close()
     assert len(read_run(path).resources) == 200
+
+
+def test_a_log_written_by_hand_to_the_published_shape_is_read(tmp_path: Path) -> None:
+    """A segment without a number opens the next one; a start line may be id and bucket alone."""
+    lines = [
+        {"type": "run", "schema": "llmsla-timelines/1"},
+        {"type": "segment", "t0_utc": "2026-11-29T10:00:00Z"},
+        {"type": "start", "id": "a", "bucket": "short"},
+        hand_made("a", start_ns=5),
+        {"type": "segment", "t0_utc": "2026-11-29T11:00:00Z"},
+        hand_made("b", start_ns=1),
+        {"type": "end", "reason": "decided"},
+    ]
+    path = tmp_path / "timelines.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    log = read_run(path)
+    assert [(t.id, t.segment) for t in log.timelines] == [("a", 0), ("b", 1)]
+    assert log.in_flight == 0
+
+
+def hand_made(name: str, *, start_ns: int) -> dict[str, Any]:
+    return {
+        "type": "request",
+        "id": name,
+        "bucket": "short",
+        "unit": {"a": 0, "b": 1}[name],
+        "prompt_tokens": 10,
+        "max_new_tokens": 2,
+        "start_ns": start_ns,
+        "arrivals": [[start_ns + 1, 1], [start_ns + 2, 1]],
+        "end_ns": start_ns + 2,
+        "output_tokens": 2,
+        "token_source": "model",
+        "finish_reason": "length",
+        "status": "ok",
+        "error": None,
+    }
