@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from typing_extensions import assert_type
 
-from pytest_llmsla import Finding, Timeline, sla
-from pytest_llmsla.gating.fixtures import RecordTgs, SlaResult, SlaRun, TimedGenerate
+from pytest_llmsla import Finding, RecordTgs, SlaResult, SlaRun, TimedGenerate, Timeline, sla
 from pytest_llmsla.targets import Target
 from pytest_llmsla.workload import Prompt
 

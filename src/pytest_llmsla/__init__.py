@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .finding import Finding
+    from .gating.fixtures import RecordTgs, SlaResult, SlaRun, TimedGenerate
     from .timeline import Timeline
 
-__all__ = ["Finding", "Timeline", "__version__", "sla"]
-
-__version__ = "0.1.0"
+__all__ = [
+    "Finding",
+    "RecordTgs",
+    "SlaResult",
+    "SlaRun",
+    "TimedGenerate",
+    "Timeline",
+    "__version__",
+    "sla",
+]
 
 sla = pytest.mark.sla
 """``@sla(prompt_max=128, ttft_ms=300)``: the same mark as ``pytest.mark.sla``."""
@@ -31,4 +41,8 @@ def __getattr__(name: str) -> object:
         from .finding import Finding
 
         return Finding
+    if name in ("RecordTgs", "SlaResult", "SlaRun", "TimedGenerate"):
+        from .gating import fixtures
+
+        return getattr(fixtures, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -107,7 +107,7 @@ class Session:
         return self._writer
 
     def _run_line(self) -> dict[str, Any]:
-        from . import __version__
+        from .version import __version__
 
         line: dict[str, Any] = {
             "type": "run",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Gated
+    from gated import Gated
 
 TWO = """
     @sla(bucket="short")

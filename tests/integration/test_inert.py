@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Gated
+    from gated import Gated
 
 HEAVY = ("torch", "transformers", "numpy", "scipy", "pydantic", "yaml", "rich", "typer", "psutil")
 OFF = ["-p", "no:asyncio", "-p", "no:anyio", "-p", "no:hypothesispytest"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from conftest import Gated
+    from gated import Gated
 
 
 def cases(path: Path) -> dict[str, dict[str, str]]:

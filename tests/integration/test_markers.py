@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import Gated
+from gated import Gated
 
 MISUSE = {
     "unknown argument": (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Gated
+    from gated import Gated
 
 UNDECIDED = "[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 400]"  # one in eleven is over
 

@@ -14,7 +14,7 @@ import pytest
 from pytest_llmsla.gating.progress import GateProgress
 
 if TYPE_CHECKING:
-    from conftest import Gated
+    from gated import Gated
 
 
 class Screen:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Gated
+    from gated import Gated
 
 WHOLE = 'prompt_lengths="100-500", sampling={"greedy": True}, concurrency=8, memory="5.1 GiB"'
 

@@ -42,7 +42,7 @@ _Sla = Annotated[Path | None, typer.Option("--sla", help="The policy to judge by
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
+        from ..version import __version__
 
         say(f"pytest-llmsla {__version__}")
         raise typer.Exit

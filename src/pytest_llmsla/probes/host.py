@@ -90,7 +90,7 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             out[name] = None
     if out.get("pytest-llmsla", "") is None:
-        from .. import __version__  # run from a source folder that is not installed
+        from ..version import __version__  # run from a source folder that is not installed
 
         out["pytest-llmsla"] = __version__
     return out
