@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from .diagnose.errors import kind_of
 from .finding import Finding, Limit, Verdict, worst
 from .log import RunLog
 from .replay import JudgedGate, judge_log, kv_plan_state
@@ -294,11 +295,14 @@ def _warmup(done: list[Timeline], most: int) -> dict[str, Any]:
 
 
 def _errors(log: RunLog, gates: list[JudgedGate]) -> list[dict[str, Any]]:
-    out = [
-        {"bucket": _label(g, bucket), "reason": reason, "count": count}
-        for g in gates
-        for (bucket, reason), count in g.keeper.failures().items()
-    ]
+    """Failures grouped by bucket and kind (digits apart), under the first one's own words."""
+    kinds: dict[tuple[str, str], dict[str, Any]] = {}
+    for g in gates:
+        for (bucket, reason), count in g.keeper.failures().items():
+            key = (_label(g, bucket), kind_of(reason))
+            row = kinds.setdefault(key, {"bucket": key[0], "reason": reason, "count": 0})
+            row["count"] += count
+    out = list(kinds.values())
     out += [
         {"bucket": line.get("bucket"), "reason": str(line.get("reason")), "count": 1}
         for line in log.problems

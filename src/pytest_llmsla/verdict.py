@@ -315,6 +315,8 @@ class Gatekeeper:
         )
         if found.rule == "ttft":
             found = replace(found, stages=ttft.stage_shares(requests.ok))
+        if found.rule == "error":
+            return self._explained(found, [*requests.ok, *(t for t, _ in requests.failed)])
         return self._explained(found, requests.ok)
 
     @staticmethod
