@@ -215,7 +215,7 @@ def bounded(what: str, rate: float, runs: int, alpha: float) -> dict[str, Any]:
         "value": rate,
         "limit": float(binom.isf(1e-3, runs, alpha)) / runs,
         "unit": "of gates",
-        "control": None,
+        "beside": {},
         "holds": bool(rate * runs <= binom.isf(1e-3, runs, alpha)),
     }
 

