@@ -6,6 +6,7 @@ The one way to a report: after a run, by a controller process, and in ``llmsla c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .diagnose.errors import kind_of
@@ -48,12 +49,23 @@ def build_report(
 ) -> dict[str, Any]:
     """The dict of report.json.
 
-    ``outcomes`` is what the test runner said per limit id; None when no runner took part
-    (``llmsla check``): then every declared limit without a finding is not measured. ``missing``
-    adds (what, why) pairs that make the sign-off incomplete.
+    ``outcomes`` is what the test runner said per limit id; None when no runner takes part
+    (``llmsla check``): then what the log recorded of one still holds, and every declared limit
+    without a finding is not measured. ``missing`` adds (what, why) pairs that make the sign-off
+    incomplete.
     """
     findings = [f for gate in gates for f in gate.findings()]
     not_measured = _not_measured(gates, findings, outcomes)
+    if outcomes is None:
+        outcomes, said, signed = _recorded(log)
+        missing = [*missing, *said]
+        signoff = signoff or signed
+        listed = {row["id"] for row in not_measured}
+        not_measured += [
+            {"id": name, "reason": _words(o)}
+            for name, o in outcomes.items()
+            if o.status not in _RAN and name not in listed
+        ]
     not_measured += [{"id": what, "reason": why} for what, why in missing]
     not_measured += _not_whole(log, gates)
     findings += _unreceived(gates, findings, outcomes)
@@ -115,21 +127,54 @@ def _not_measured(
                 out.append({"id": name, "reason": "its test ran but nothing was measured"})
             continue
         if outcomes is not None:
-            status = "not collected" if outcome is None else outcome.status
-            why = "" if outcome is None or not outcome.reason else f": {outcome.reason}"
-            out.append({"id": name, "reason": f"{status}{why}"})
+            words = "not collected" if outcome is None else _words(outcome)
+            out.append({"id": name, "reason": words})
         elif name not in found:
             out.append({"id": name, "reason": "no request of it is on record"})
     for name, outcome in (outcomes or {}).items():
         if name not in declared:
-            why = f": {outcome.reason}" if outcome.reason else ""
+            words = _words(outcome)
             if outcome.status in ("passed", "failed"):
-                why = ", but the log holds nothing of it"
-            out.append({"id": name, "reason": f"{outcome.status}{why}"})
+                words = f"{outcome.status}, but the log holds nothing of it"
+            out.append({"id": name, "reason": words})
     return out
 
 
+def _words(outcome: Outcome) -> str:
+    return f"{outcome.status}: {outcome.reason}" if outcome.reason else outcome.status
+
+
 _RAN = ("passed", "failed", "no result received")
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    status: str
+    reason: str
+    reruns: int
+
+
+_WEIGHT = ("failed", "no result received", "passed")
+
+
+def _recorded(log: RunLog) -> tuple[dict[str, Outcome], list[tuple[str, str]], bool]:
+    """What runs put on record of their tests: outcomes by limit, what was missing, any sign-off.
+
+    Of several runs the weightiest word on a limit stays: a failure over a pass, either over a
+    test that did not run.
+    """
+    out: dict[str, Outcome] = {}
+    for line in log.outcomes:
+        for name, each in line["outcomes"].items():
+            new = _Recorded(each["status"], each.get("reason") or "", each.get("reruns", 0))
+            if name not in out or _rank(new.status) < _rank(out[name].status):
+                out[name] = new
+    missing = [(what, why) for line in log.outcomes for what, why in line.get("missing") or ()]
+    return out, missing, any(line.get("signoff") is True for line in log.outcomes)
+
+
+def _rank(status: str) -> int:
+    return _WEIGHT.index(status) if status in _WEIGHT else len(_WEIGHT)
 
 
 def _not_whole(log: RunLog, gates: list[JudgedGate]) -> list[dict[str, str]]:
@@ -253,6 +298,8 @@ def _policy(log: RunLog, release: JudgedGate | None) -> dict[str, Any]:
         "sha256": release.loaded.sha256,
         "recorded_sha256": recorded,
         "preset": release.loaded.policy.evidence.preset,
+        "alpha_pass": release.loaded.policy.alpha_pass,
+        "written_preset": None if release.given else log.run.get("written_preset"),
         "max_new_tokens": release.loaded.policy.workload.max_new_tokens,
         "sampling": release.loaded.policy.workload.sampling.model_dump(mode="json"),
         "warm_cache": release.loaded.policy.workload.warm_cache,

@@ -102,6 +102,8 @@ class RunLog:
     resources: list[Mapping[str, Any]] = field(default_factory=list)
     tgs: list[Mapping[str, Any]] = field(default_factory=list)
     problems: list[Mapping[str, Any]] = field(default_factory=list)
+    outcomes: list[Mapping[str, Any]] = field(default_factory=list)
+    """What the test runner said of the limits: the last ``outcomes`` line of each file."""
     end: Mapping[str, Any] | None = None
     in_flight: int = 0
     """Requests with a ``start`` and no answer; each is also an error in ``timelines``."""
@@ -194,9 +196,9 @@ class _Reader:
         log = self.log
         if not isinstance(record, dict):
             raise TypeError(f"a line must be an object, found {type(record).__name__}")
-        if log.end is not None:
-            raise ValueError("a line after the 'end' line: two runs in one file")
         kind = record.get("type")
+        if log.end is not None and kind != "outcomes":
+            raise ValueError("a line after the 'end' line: two runs in one file")
         if kind == "request":
             self._request(log_lines.from_line(record, self._segment))
         elif kind == "start":
@@ -226,6 +228,8 @@ class _Reader:
             log.gates[record["gate"]] = record
         elif kind == "end":
             log.end = record
+        elif kind == "outcomes":
+            log.outcomes = [record]
         else:
             if kind == "segment":
                 # A line without a number opens the next one.

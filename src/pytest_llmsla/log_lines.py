@@ -212,6 +212,20 @@ def _check_end(line: Mapping[str, Any]) -> None:
         _text(each["reason"], "measuring reason")
 
 
+def _check_outcomes(line: Mapping[str, Any]) -> None:
+    for name, each in _mapping(line, "outcomes").items():
+        if not isinstance(each, Mapping):
+            raise TypeError(f"outcome of {name!r:.80} is {each!r:.40}; valid: an object")
+        _text(each["status"], "status")
+        _text(each.get("reason") or "", "reason")
+        whole(each.get("reruns", 0), "reruns", least=0)
+    for pair in _list(line.get("missing") or [], "missing"):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise TypeError(f"missing holds {pair!r:.40}; valid: pairs of what and why")
+        _text(pair[0], "missing"), _text(pair[1], "missing")
+    _flag(line, "signoff")
+
+
 def _check_segment(line: Mapping[str, Any]) -> None:
     if "segment" in line:
         whole(line["segment"], "segment", least=0)
@@ -225,6 +239,7 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
     "problem": _check_problem,
     "segment": _check_segment,
     "end": _check_end,
+    "outcomes": _check_outcomes,
 }
 OTHER_TYPES = tuple(_CHECKS)
 """Types of line besides ``run``, ``start`` and ``request``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -16,7 +17,8 @@ from .gate import Gate, Progress
 from .log import SCHEMA, RunWriter, read_run, utc_now
 from .policy import LoadedPolicy
 from .probes import host
-from .reports import folder
+from .reports import folder, json_report
+from .targets import entry
 from .targets.base import Target
 from .verdict import limits_of
 from .workload import PromptFactory
@@ -40,7 +42,10 @@ class Silent:
 
 
 def new_run_dir(report_dir: Path) -> Path:
-    """Make ``report_dir/runs/<UTC>``; a second run in the same second gets a suffix."""
+    """Make ``report_dir/runs/<UTC>``; a second run in the same second gets a suffix.
+
+    ``latest`` points at it from now on, where that can be written.
+    """
     runs = report_dir / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     stem = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -50,6 +55,9 @@ def new_run_dir(report_dir: Path) -> Path:
             path.mkdir()
         except FileExistsError:
             continue
+        # From its start, so that a run that is killed is the latest one, not the run before it.
+        with contextlib.suppress(OSError):
+            json_report.point_latest(path)
         return path
     raise TargetError(f"{runs}: no free folder name for this run.")
 
@@ -141,6 +149,8 @@ class Session:
         found = self._targets.get(key)
         if found is None:
             self.progress.say(f"loading {spec.get('model') or spec.get('entry') or spec['kind']} …")
+            if spec.get("entry"):
+                entry.make_importable(loaded.base)
             try:
                 found = targets.load(spec, say=self.progress.say)
             except LlmslaError as e:
@@ -260,6 +270,7 @@ def _recorded(loaded: LoadedPolicy, key: str | None) -> dict[str, Any]:
         "policy_path": None if loaded.path is None else str(loaded.path),
         "policy_base": str(loaded.base.absolute()),
         "policy_sha256": loaded.sha256,
+        "written_preset": loaded.written_preset,
         "target": {"kind": policy.target.kind, "model": getattr(policy.target, "model", None)},
         "sources": {limit.id: limit.source for limit in limits_of(loaded, key)},
         "evidence": {
@@ -269,6 +280,29 @@ def _recorded(loaded: LoadedPolicy, key: str | None) -> dict[str, Any]:
             "seed": policy.workload.seed,
         },
     }
+
+
+def _remember(
+    path: Path,
+    outcomes: Mapping[str, judging.Outcome],
+    missing: Collection[tuple[str, str]],
+    *,
+    signoff: bool,
+) -> None:
+    """Put on record what the test runner said, so that a later check cannot forget it."""
+    writer = RunWriter(path)
+    writer.line(
+        {
+            "type": "outcomes",
+            "outcomes": {
+                name: {"status": o.status, "reason": o.reason, "reruns": o.reruns}
+                for name, o in outcomes.items()
+            },
+            "missing": [list(pair) for pair in missing],
+            "signoff": signoff,
+        }
+    )
+    writer.close()
 
 
 def finish(
@@ -285,7 +319,10 @@ def finish(
         UsageError: the log cannot be read.
         OSError: a report cannot be written.
     """
-    log = read_run(run_dir / folder.TIMELINES_NAME)
+    path = run_dir / folder.TIMELINES_NAME
+    if outcomes is not None or missing:
+        _remember(path, outcomes or {}, missing, signoff=signoff)
+    log = read_run(path)
     report = judging.build_report(
         log, judging.judge_log(log), outcomes, signoff=signoff, missing=missing
     )

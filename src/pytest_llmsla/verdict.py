@@ -326,15 +326,12 @@ class Gatekeeper:
         return replace(found, diagnosis=diagnose.explain(found, timelines))
 
     def tgs_entries(self) -> list[dict[str, Any]]:
-        """Steady and peak TGS with their conditions; [] when the policy judges no TGS."""
+        """Steady and peak TGS with their conditions; no entry where no request was answered."""
         out = []
         for rate in self._rates:
             steady = rate.entry(self._measured())
-            if steady is not None:
-                out.append(steady)
             peak = tgs.peak_entry(self._peak, self._measured(PEAK), rate.limit.id)
-            if peak is not None:
-                out.append(peak)
+            out += [e for e in (steady, peak) if e is not None and e["tokens_per_s"] is not None]
         return out
 
     def failures(self) -> dict[tuple[str, str], int]:

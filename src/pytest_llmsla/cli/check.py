@@ -110,7 +110,7 @@ def pooled(logs: Sequence[RunLog]) -> RunLog:
     return out
 
 
-_LISTS = ("timelines", "targets", "segments", "resources", "tgs", "problems")
+_LISTS = ("timelines", "targets", "segments", "resources", "tgs", "problems", "outcomes")
 
 
 def _refuse_twice(files: Sequence[Path], logs: Sequence[RunLog]) -> None:

@@ -24,7 +24,14 @@ def load(path: Path) -> tuple[dict[str, Any], Path]:
         run_dir, file = path, path / json_report.REPORT_NAME
     else:
         latest = json_report.resolve_latest(path) if path.is_dir() else None
-        if latest is None or not (latest / json_report.REPORT_NAME).is_file():
+        if latest is None and (path / folder.TIMELINES_NAME).is_file():
+            latest = path
+        if latest is not None and not (latest / json_report.REPORT_NAME).is_file():
+            raise UsageError(
+                f"{latest}: this run has no {json_report.REPORT_NAME}: it was killed, or it has "
+                f"not ended. Judge what it measured with: llmsla check {path}"
+            )
+        if latest is None:
             raise UsageError(
                 f"{path}: holds no {json_report.REPORT_NAME} and no latest run that has one. Give "
                 "a run folder (.llmsla/runs/<UTC>) or a report folder (.llmsla)"

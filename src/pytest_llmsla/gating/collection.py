@@ -35,9 +35,22 @@ def load_named(opts: Options, path: Path) -> LoadedPolicy:
         # Named relative to where pytest was called, so that messages and ids are short.
         loaded = load_policy(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path)
         loaded = replace(loaded, path=path, base=path.parent)
-        return loaded if opts.preset is None else loaded.with_preset(opts.preset)
+        if opts.preset is None:
+            return loaded
+        _refuse_weaker(opts, loaded.policy.evidence.preset)
+        return loaded.with_preset(opts.preset)
     except UsageError as e:
         raise pytest.UsageError(str(e)) from None
+
+
+def _refuse_weaker(opts: Options, written: str) -> None:
+    strength = ("observed", "fast", "normal", "strict")
+    if opts.signoff and strength.index(str(opts.preset)) < strength.index(written):
+        raise UsageError(
+            f"--sla-preset {opts.preset} asks for less evidence than the policy (evidence.preset: "
+            f"{written}), and --sla-signoff signs a release off by the policy. Leave one of the "
+            "two options out, or change the policy."
+        )
 
 
 def take_argument(config: pytest.Config, opts: Options) -> None:

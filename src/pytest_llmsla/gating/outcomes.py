@@ -125,6 +125,14 @@ class Outcomes:
             return Outcome("no result received", "it began and never reported", seen.reruns)
         return Outcome(seen.status, seen.reason, seen.reruns)
 
+    def summary(self) -> str:
+        """What may be said of the tests of a run in which pytest saw no failure."""
+        ended = [seen.status for seen in self._seen.values()]
+        expected = ended.count("xfailed")
+        if expected:
+            return f"no test failed but {expected} that may (xfail)"
+        return "every test that ran passed" if "passed" in ended else "no test was carried out"
+
 
 def outcomes_of(plan: Plan, seen: Outcomes, *, worker_died: bool = False) -> dict[str, Outcome]:
     """The outcome of every planned limit, by limit id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -78,12 +79,18 @@ class Reporting:
             return
         if session.exitstatus == pytest.ExitCode.OK:
             self._notes.append(
-                f"Exit status 1: every test that ran passed, and the gate as a whole is "
+                f"Exit status 1: {self._seen.summary()}, and the gate as a whole is "
                 f"{report['verdict'].upper()}"
                 + (f" ({report['reason']})" if report.get("reason") else "")
-                + ". For a local run: --sla-inconclusive=warn."
+                + "."
+                + (" For a local run: --sla-inconclusive=warn." if self._may_warn(report) else "")
             )
         _make_red(session)
+
+    def _may_warn(self, report: dict[str, Any]) -> bool:
+        """Whether --sla-inconclusive=warn would be accepted here and let this run through."""
+        local = not self._opts.signoff and not os.environ.get("CI")
+        return local and report["verdict"] == "inconclusive"
 
     def _make_report(self) -> dict[str, Any]:
         run_dir = self._run_dir = running.run_dir(self._config)

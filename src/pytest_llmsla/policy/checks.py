@@ -158,6 +158,15 @@ def _target_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
     kind = target.get("kind", "transformers")
     if kind == "scripted" and (target.get("entry") is None) == (target.get("script") is None):
         yield Problem(("target", "script"), "a scripted target needs either script or entry")
+    entry = target.get("entry")
+    if kind in ("python", "scripted") and isinstance(entry, str) and "${" not in entry:
+        module, _, factory = entry.partition(":")
+        if not module or not factory or ":" in factory:
+            yield Problem(
+                ("target", "entry"),
+                f"got {entry!r}; valid: 'package.module:factory', a module, a colon and what to "
+                "call in it",
+            )
     if kind != "transformers":
         return
     quantization = target.get("quantization", "none")

@@ -56,6 +56,8 @@ class LoadedPolicy:
     """Key path (``buckets.short.ttft_ms``) → line, from 1; only keys that are written."""
     base: Path = field(default_factory=Path)
     """Folder that relative paths of the policy start from."""
+    written_preset: str | None = None
+    """What ``evidence.preset`` was before :meth:`with_preset`; None: it is as written."""
 
     def source(self, key: str) -> str:
         """``sla.yaml:5 buckets.short.ttft_ms``; a key that is not written is a default."""
@@ -81,10 +83,14 @@ class LoadedPolicy:
         Raises:
             UsageError: the preset is unknown, or the budget cannot reach PASS under it.
         """
+        was = self.policy.evidence.preset
+        if preset == was:
+            return self
         raw = self.policy.model_dump(mode="json")
         raw["evidence"]["preset"] = preset
         policy = _validated(_Draft(raw, self.where))
-        return replace(self, policy=policy, sha256=_digest(policy))
+        written = self.written_preset or was
+        return replace(self, policy=policy, sha256=_digest(policy), written_preset=written)
 
 
 def load_policy(

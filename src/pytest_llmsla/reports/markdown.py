@@ -63,6 +63,7 @@ def _head(report: summary.ReportDict) -> list[str]:
         ("Measured", f"{md(report.get('started'))} to {md(report.get('finished'))} (UTC)"),
         ("Host", md(host or numbers.NOTHING)),
         ("Policy", md((report.get("policy") or {}).get("path") or numbers.NOTHING)),
+        ("Evidence", md(summary.evidence(report) or numbers.NOTHING)),
     ]
     title = f"# Pre-launch sign-off: {md(report.get('service') or 'service')}"
     return [title, "", *(f"- {name}: {value}" for name, value in rows), ""]

@@ -46,8 +46,29 @@ def sort_findings(report: ReportDict) -> Sorted:
 
 
 def headline(report: ReportDict) -> str:
-    """``FAIL, incomplete``: the verdict of the whole run."""
-    return phrases.verdict(report) + ("" if report["complete"] else ", incomplete")
+    """``FAIL, incomplete``: the verdict of the whole run, and that no model took part if so."""
+    scripted = (report.get("target") or {}).get("kind") == "scripted"
+    return (
+        phrases.verdict(report)
+        + ("" if report["complete"] else ", incomplete")
+        + (", SCRIPTED: no model was measured" if scripted else "")
+    )
+
+
+def evidence(report: ReportDict) -> str:
+    """``preset fast: 20 % risk of passing a limit wrongly; the policy says strict``."""
+    policy = report.get("policy") or {}
+    preset, risk = policy.get("preset"), policy.get("alpha_pass")
+    if preset is None:
+        return ""
+    text = f"preset {preset}"
+    text += (
+        ": no release evidence"
+        if risk is None
+        else f": {numbers.percent(risk)} risk of passing a limit wrongly"
+    )
+    written = policy.get("written_preset")
+    return f"{text}; the policy says {written}" if written else text
 
 
 def why(report: ReportDict) -> str:

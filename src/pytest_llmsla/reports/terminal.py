@@ -57,6 +57,8 @@ def _parts(report: summary.ReportDict, *, unicode: bool) -> Iterable[RenderableT
     service = shortened(report.get("service") or "service")
     why = f" ({summary.why(report)})" if summary.why(report) else ""
     yield line(f"{service}: {summary.headline(report)}{why}", _STYLES.get(report["verdict"], ""))
+    if evidence := summary.evidence(report):
+        yield line(evidence)
     if report["findings"]:
         yield _limits(report, line)
     for entry in report.get("tgs") or ():

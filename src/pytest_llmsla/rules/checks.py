@@ -67,7 +67,10 @@ def defect(t: Timeline, bucket: Range | None) -> str | None:
     if t.max_new_tokens < 1:
         return "max_new_tokens is not on record"
     if t.tokens > t.max_new_tokens:
-        return f"returned {t.tokens} tokens, {t.max_new_tokens} were asked for"
+        return (
+            f"returned {t.tokens} tokens, {t.max_new_tokens} were asked for: the engine must stop "
+            "at max_new_tokens, or ask for more with workload.max_new_tokens"
+        )
     return None
 
 

