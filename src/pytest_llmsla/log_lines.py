@@ -213,7 +213,10 @@ def _check_end(line: Mapping[str, Any]) -> None:
 
 
 def _check_outcomes(line: Mapping[str, Any]) -> None:
-    for name, each in _mapping(line, "outcomes").items():
+    said = line["outcomes"]
+    if not isinstance(said, Mapping):
+        raise TypeError(f"outcomes is {said!r:.40}; valid: an object by limit")
+    for name, each in said.items():
         if not isinstance(each, Mapping):
             raise TypeError(f"outcome of {name!r:.80} is {each!r:.40}; valid: an object")
         _text(each["status"], "status")
