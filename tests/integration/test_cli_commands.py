@@ -147,7 +147,9 @@ def test_init_writes_a_starter_that_is_valid(
 ) -> None:
     """The starter loads as a policy and can be planned."""
     assert llmsla(["init", str(tmp_path / "new")]) == 0
-    assert "sla.yaml" in capsys.readouterr().out
+    written = tmp_path / "new" / "sla.yaml"
+    said = capsys.readouterr().out
+    assert f"next: llmsla plan {written}, then pytest {written}\n" in said
     assert load_policy(tmp_path / "new" / "sla.yaml").policy.buckets
     assert llmsla(["plan", str(tmp_path / "new" / "sla.yaml")]) == 0
 
@@ -160,6 +162,18 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert mine.read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["sla.yaml"]
     assert "never overwritten" in capsys.readouterr().err
+
+
+def test_a_run_without_a_report_says_how_to_judge_it(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was killed has no report.json: named by its folder or as the latest one."""
+    (run_dir / "report.json").unlink()
+    for given in (run_dir, run_dir.parent.parent):
+        assert llmsla(["report", str(given)]) == 4
+        said = capsys.readouterr().err
+        assert "this run has no report.json: it was killed, or it has not ended" in said
+        assert f"llmsla check {given}" in said
 
 
 def test_report_renders_again_and_keeps_signatures(
