@@ -137,6 +137,8 @@ BROKEN = {
     "empty": "",
     "unknown key": "version: 1\ntarget: {}\nitll: {}\n"
     "buckets: [{name: a, prompt_max: 9, ttft_ms: 1}]",
+    "an entry without a colon": "version: 1\ntarget: {kind: python, entry: engine.make}\n"
+    "buckets: [{name: a, prompt_max: 9, ttft_ms: 1}]",
     "a limit that is text": "version: 1\ntarget: {kind: scripted, script: {}}\n"
     "buckets: [{name: a, prompt_max: 9, ttft_ms: fast}]",
 }
@@ -225,3 +227,36 @@ def test_last_failed_elsewhere(gated: Gated) -> None:
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert gated.report()["complete"] is False
+
+
+@pytest.mark.parametrize("kind", ["python", "scripted"])
+def test_the_engine_beside_the_policy_is_found_from_another_folder(gated: Gated, kind: str) -> None:
+    """target.entry is looked for in the policy's folder first, then in the working directory."""
+    name = f"engine_beside_{kind}"
+    text = gated.policy().read_text(encoding="utf-8")
+    old = text[text.index("target:") : text.index("workload:")]
+    team = gated.path / "team"
+    team.mkdir()
+    policy = team / "sla.yaml"
+    policy.write_text(
+        text.replace(old, f"target: {{kind: {kind}, entry: '{name}:make'}}\n"), encoding="utf-8"
+    )
+    engine = (
+        "from pytest_llmsla.targets.scripted import ScriptedTarget\n"
+        "class Engine:\n"
+        "    def __init__(self): self.now = 0\n"
+        "    def clock_ns(self): return self.now\n"
+        "    def count(self, prompt, system): return len(prompt.split())\n"
+        "    def generate(self, prompt, *, max_new_tokens, sampling):\n"
+        "        for n in range(max_new_tokens):\n"
+        "            self.now += 20_000_000\n"
+        "            yield n\n"
+        "def make():\n"
+    )
+    scripted = "    return ScriptedTarget.load({'script': {'ttft_ms': 100, 'itl_ms': 20}})\n"
+    made = "    return Engine()\n" if kind == "python" else scripted
+    (team / f"{name}.py").write_text(engine + made, encoding="utf-8")
+    (gated.path / f"{name}.py").write_text("raise RuntimeError('the other one')\n")
+    gated.run("team/sla.yaml")
+    assert gated.verdicts()["short/ttft_p95"] == "pass"
+    assert gated.verdicts()["long/itl_p95"] == "pass"

@@ -247,6 +247,20 @@ CASES = [
         "{kind: python}",
         ":3: target.entry: missing; valid: package.module:factory",
     ),
+    *(
+        (
+            TARGET,
+            f"{{kind: {kind}, entry: '{entry}'}}",
+            f":3: target.entry: got '{entry}'; valid: 'package.module:factory', a module, a colon "
+            "and what to call in it",
+        )
+        for kind, entry in [
+            ("python", "engine.make"),
+            ("python", ":make"),
+            ("scripted", "engine:"),
+            ("scripted", "a:b:c"),
+        ]
+    ),
     (
         TARGET,
         "{kind: scripted}",

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_llmsla.errors import TargetError, UsageError
 from pytest_llmsla.targets import load
-from pytest_llmsla.targets.entry import resolve_entry
+from pytest_llmsla.targets.entry import make_importable, resolve_entry
 
 
 @pytest.fixture
@@ -80,3 +80,16 @@ def test_a_kind_without_what_it_needs_is_refused(kind: str) -> None:
     """Before anything is measured."""
     with pytest.raises(UsageError, match=r"needs target\."):
         load({"kind": kind})
+
+
+def test_the_policys_folder_comes_before_the_working_directory(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Both are importable; a module in both is the policy's."""
+    base = tmp_path_factory.mktemp("policy")
+    for folder, name in ((base, "policy"), (here, "working")):
+        (folder / "entry_of_both.py").write_text(f"def made(): return {name!r}\n")
+    (here / "entry_of_here.py").write_text("def made(): return 1\n")
+    make_importable(base)
+    assert resolve_entry("entry_of_both:made", "target.entry")() == "policy"
+    assert resolve_entry("entry_of_here:made", "target.entry")() == 1
