@@ -215,7 +215,9 @@ def test_more_tokens_than_asked_for_is_an_error_of_the_request(
     """Never an internal error, never evidence."""
     made = words(tmp_path, monkeypatch, "while True: yield 1")
     assert made.verdict in ("fail", "error")
-    assert "returned 9 tokens, 8 were asked for" in made.finding("short/ttft_p95")["reason"]
+    reason = made.finding("short/ttft_p95")["reason"]
+    assert "returned 9 tokens, 8 were asked for: the engine must stop at max_new_tokens" in reason
+    assert "workload.max_new_tokens" in reason
 
 
 def test_the_rate_counts_tokens_that_arrived(tmp_path: Path) -> None:

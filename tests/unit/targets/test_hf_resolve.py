@@ -72,7 +72,11 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(["model.safetensors"], "no config.json"), (["config.json"], r"no \*\.safetensors")],
+    [
+        (["model.safetensors"], r"no config\.json.* Name the folder .*hf download"),
+        ([], r"no config\.json.* Name the folder .*hf download"),
+        (["config.json"], r"no \*\.safetensors.* Download or copy"),
+    ],
 )
 def test_a_folder_that_is_no_model_says_what_it_lacks(
     tmp_path: Path, names: list[str], message: str
@@ -174,3 +178,25 @@ def test_the_embedded_model_comes_from_the_hub_where_its_wheel_is_missing(
         find("smollm2-135m-instruct")
     made = cached_on_hub(tmp_path, monkeypatch, embedded.HUB_ID, "config.json", "model.safetensors")
     assert find("SmolLM2-135M-Instruct") == Source("hub", made, revision=COMMIT)
+
+
+@pytest.mark.parametrize("model", ["nobody/such-model", embedded.HUB_ID])
+def test_a_hub_that_cannot_be_reached_is_told_after_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """The advice comes first; the hub's own words last, on one line and cut."""
+
+    def no_network(*_: object, **__: object) -> str:
+        raise OSError("Cannot reach the hub.\nPlease check\n\n" + "your connection. " * 60)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", no_network)
+    with pytest.raises(TargetError) as caught:
+        find(model, offline=False)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert ".." not in said
+    assert len(said) < 500
+    before, cause = said.split(" Cause: ")
+    assert "Without network give a folder or .gguf file" in before
+    assert cause.startswith("OSError: Cannot reach the hub. Please check your connection")
+    assert ("pip install" in before) == (model == embedded.HUB_ID)
