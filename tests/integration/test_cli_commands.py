@@ -133,6 +133,22 @@ def test_plan_measures_when_told(sla: Path, capsys: pytest.CaptureFixture[str]) 
     assert "bucket short: measure" in err
 
 
+def test_plan_measures_an_engine_beside_its_policy(
+    sla: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """target.entry is looked for in the policy's folder, as the gate does."""
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (sla.parent / "engine_to_plan.py").write_text(
+        "from pytest_llmsla.targets.scripted import ScriptedTarget\n"
+        "def make():\n"
+        "    return ScriptedTarget.load({'script': {'ttft_ms': 100, 'itl_ms': 20}})\n"
+    )
+    script = "script: {ttft_ms: 100, itl_ms: 20}"
+    sla.write_text(POLICY.replace(script, "entry: 'engine_to_plan:make'"))
+    assert llmsla(["plan", str(sla), "--measure"]) == 0
+    assert "measured just now" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("preset", ["fast", "strict", "observed"])
 def test_plan_follows_the_preset(sla: Path, preset: str) -> None:
     """The requests of a clean gate are those of its preset."""

@@ -11,6 +11,7 @@ from .. import targets
 from ..errors import TargetError
 from ..policy import LoadedPolicy
 from ..runner import BucketPlan, Runner, RunPlan, Timeouts
+from ..targets import entry
 from ..timeline import NS_PER_S, Timeline
 from ..workload import PromptFactory
 from .plan import Speed
@@ -28,6 +29,8 @@ def measure(loaded: LoadedPolicy, say: Callable[[str], None]) -> dict[str, Speed
         UsageError, TargetError: the model cannot be loaded, no prompt fits, or requests fail.
     """
     policy, work = loaded.policy, loaded.policy.workload
+    if getattr(policy.target, "entry", None):
+        entry.make_importable(loaded.base)
     target = targets.load(policy.target.model_dump(mode="json"), say=say)
     try:
         factory = PromptFactory(
