@@ -16,6 +16,7 @@ from pytest_llmsla.gate import PEAK_REQUESTS
 from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import read_run
 from pytest_llmsla.policy import LoadedPolicy
+from pytest_llmsla.reports import terminal
 from pytest_llmsla.session import Gate, Session, finish, new_run_dir
 from pytest_llmsla.timeline import PEAK
 
@@ -93,6 +94,18 @@ def test_every_request_has_its_start_and_its_memory_on_record(tmp_path: Path) ->
     assert lines[-1]["measuring"] == [{"gate": None, "reason": "decided"}]
     assert sum(x.get("purpose") == PEAK and not x["warmup"] for x in requests) == PEAK_REQUESTS
     assert len(gate.timelines) == len(requests)
+
+
+def test_no_rate_is_shown_where_nothing_was_answered(tmp_path: Path) -> None:
+    """A figure without a value says nothing; that nothing was generated is a finding."""
+    loaded = policy(SHORT, target=scripted(fail=list(range(400))), evidence=FAST)
+    session, _ = run_gate(tmp_path, loaded)
+    report = finished(session)
+    assert report["tgs"] == []
+    assert report["verdict"] in ("error", "fail")
+    shown = terminal.render(report, width=100, unicode=True, color=False)
+    assert "None" not in shown
+    assert "tgs peak" not in shown
 
 
 def test_texts_are_stored_only_where_asked(tmp_path: Path) -> None:
