@@ -77,6 +77,35 @@ def test_the_policy_gives_what_the_mark_leaves_out(gated: Gated) -> None:
     result.stdout.fnmatch_lines(["*sla.yaml:9 itl.p95_ms*"])
 
 
+def test_a_mark_that_asks_for_less_than_the_policy_says_so(gated: Gated) -> None:
+    """A looser limit, and a limit switched off, are named in the report and in its replay."""
+    gated.tests(
+        """
+        @sla(bucket='short', ttft_ms=99999, itl_p95_ms=None)
+        def test_less(sla_run):
+            sla_run()
+
+        @sla(bucket='short', ttft_ms=200, ttft_percentile=99, itl_p95_ms=40)
+        def test_more(sla_run):
+            sla_run()
+
+        @sla(bucket='short', ttft_ms=300, ttft_percentile=50)
+        def test_half(sla_run):
+            sla_run()
+        """
+    )
+    assert gated.run().ret == pytest.ExitCode.OK
+    source = {f["id"].split("::")[1]: f["source"] for f in gated.report()["findings"]}
+    off = "itl_p95_ms=None switches off the policy's 50 ms"
+    assert source["test_less/ttft_p95"] == (
+        "test_it.py:5 @sla(ttft_ms=99999); looser than the policy: 99999 ms, policy 300 ms; " + off
+    )
+    assert source["test_less/error_rate"].endswith(f"; {off}")
+    assert "50 % of requests, policy 95 % of requests" in source["test_half/ttft_p50"]
+    assert not any("policy:" in s or "switches" in s for i, s in source.items() if "more" in i)
+    assert "looser than the policy: 99999 ms" in (gated.runs()[-1] / "report.md").read_text("utf-8")
+
+
 def test_measuring_nothing_fails(gated: Gated) -> None:
     """A mark on a test that asks no model is red, whatever the test asserts."""
     gated.tests("@sla(bucket='short')\ndef test_a(sla_run):\n    assert True\n")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def policy_of(mark: SlaMark, run: LoadedPolicy | None, *, folder: Path) -> Loade
     loaded = policy_from_mapping(raw, mark.where, base=folder if run is None else run.base)
     return MarkedPolicy(
         **{f.name: getattr(loaded, f.name) for f in fields(loaded)},
-        origins=_origins(mark, run, bucket.name),
+        origins=_remarked(_origins(mark, run, bucket.name), mark, run, bucket),
     )
 
 
@@ -91,6 +91,47 @@ def _origins(mark: SlaMark, run: LoadedPolicy | None, bucket: str) -> dict[str, 
     key = "errors.max_error_rate"
     out[key] = f"{at} @sla: no request may fail" if run is None else run.source(key)
     return out
+
+
+def _remarked(
+    origins: Mapping[str, str], mark: SlaMark, run: LoadedPolicy | None, bucket: Bucket
+) -> dict[str, str]:
+    """``origins`` with what the mark loosens beside it, and what it switches off beside each.
+
+    It stands with the origin because that goes into the log and so to every later report.
+    """
+    out = dict(origins)
+    off = []
+    for key, argument, theirs, unit in _policys_limits(run, bucket):
+        own = mark.get(argument) if mark.says(argument) else theirs
+        if own is None:
+            off.append(f"{argument}=None switches off the policy's {theirs:g} {unit}")
+        elif own < theirs if argument in _LESS_IS_LOOSER else own > theirs:
+            out[key] += f"; looser than the policy: {own:g} {unit}, policy {theirs:g} {unit}"
+    return {key: "; ".join([where, *off]) for key, where in out.items()}
+
+
+_LESS_IS_LOOSER = ("ttft_percentile", "min_tokens_per_s")
+
+
+def _policys_limits(
+    run: LoadedPolicy | None, bucket: Bucket
+) -> Iterator[tuple[str, str, float, str]]:
+    """Key of the origin, argument, value and unit of what the run's policy says of ``bucket``."""
+    if run is None:
+        return
+    ttft, policy = f"buckets.{bucket.name}.ttft_ms", run.policy
+    if bucket in policy.buckets and bucket.ttft_ms is not None:
+        yield ttft, "ttft_ms", bucket.ttft_ms, "ms"
+        yield ttft, "ttft_percentile", policy.ttft.percentile, "% of requests"
+    for argument, key in _ITL.items():
+        value = getattr(policy.itl, key)
+        if value is not None:
+            yield f"itl.{key}", argument, value, "ms"
+    rate = policy.tgs.min_tokens_per_s
+    rate = rate.get(1) if isinstance(rate, Mapping) else rate
+    if rate is not None:
+        yield "tgs.min_tokens_per_s", "min_tokens_per_s", rate, "tokens/s"
 
 
 def _bucket(mark: SlaMark, run: LoadedPolicy | None) -> Bucket:
