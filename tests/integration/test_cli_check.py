@@ -336,6 +336,21 @@ def test_evidence_of_other_conditions_is_refused(
     assert key in err
 
 
+def test_only_what_differs_of_a_target_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two long scripts that differ at their end: the key with both values, nothing else."""
+    same = ", ".join(["20"] * 30)
+    gate(tmp_path, f"{{itl_ms: [{same}], ttft_ms: 100, tokens: 8}}")
+    policy = tmp_path / "sla.yaml"
+    policy.write_text(policy.read_text().replace("ttft_ms: 100, tokens", "ttft_ms: 99, tokens"))
+    code, out, err = checked(capsys, tmp_path / ".llmsla", "--sla", policy)
+    assert (code, out) == (4, "")
+    assert "was measured with target.script.ttft_ms 100" in err
+    assert "says target.script.ttft_ms 99" in err
+    assert "itl_ms" not in err
+
+
 def test_a_bucket_that_was_not_measured_is_missing(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

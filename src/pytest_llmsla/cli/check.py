@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,11 +196,23 @@ def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
         pairs += _pairs("target", recorded, given, skip=_SAME_TARGET)
     pairs += _pairs("workload", recorded, given, only=_SAME_WORKLOAD)
     for key, was, now in pairs:
-        if was != now and "${" not in str(now):
+        found = [d for d in _differences(key, was, now) if "${" not in str(d[2])]
+        if found:
+            was_so = ", ".join(f"{name} {_brief(one)}" for name, one, _ in found)
+            is_so = ", ".join(f"{name} {_brief(two)}" for name, _, two in found)
             raise UsageError(
-                f"{log.path}: was measured with {key} {_brief(was)}, but {release.where} says "
-                f"{_brief(now)}. Measure again under this policy, or judge by the one of the run"
+                f"{log.path}: was measured with {was_so}, but {release.where} says "
+                f"{is_so}. Measure again under this policy, or judge by the one of the run"
             )
+
+
+def _differences(key: str, one: object, two: object) -> Iterator[tuple[str, object, object]]:
+    """The keys below ``key`` that differ, each with both values."""
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        for name in dict.fromkeys((*one, *two)):
+            yield from _differences(f"{key}.{name}", one.get(name), two.get(name))
+    elif one != two:
+        yield key, one, two
 
 
 def _pairs(
