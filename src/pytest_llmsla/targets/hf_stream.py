@@ -59,7 +59,12 @@ class TokenStreamer:
 
     def token_ids(self) -> list[int]:
         """The generated ids, in order. Call after the run."""
-        return [i for value in self.ids for i in value.flatten().tolist()]
+        if not self.ids:
+            return []
+        import torch
+
+        whole = torch.cat([v if v.ndim == 1 else v.flatten() for v in self.ids])
+        return [int(i) for i in whole.tolist()]
 
 
 class StageMarks:

@@ -153,10 +153,7 @@ class TransformersTarget:
         )
         ready = record.clock()
         record.stage("tokenise", ready - entered)
-        try:
-            outcome = run(model, call, record, ready, self._new_events)
-        finally:
-            self._memory.sample()
+        outcome = run(model, call, record, ready, self._new_events)
         if outcome.late:
             notes.append("tokens came one step late: TTFT holds a step more than the model needs")
         return self._answer(ask, record, len(ids), outcome.ids, notes)
