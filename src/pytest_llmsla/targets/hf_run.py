@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,9 @@ def run(
     failure: Exception | None = None
     returned: list[int] = []
     try:
-        with _current_device(call.input_ids.device), marks:
+        with _current_device(call.input_ids.device), warnings.catch_warnings(), marks:
+            # Said at every int8 forward by older bitsandbytes; describe() warns of it once.
+            warnings.filterwarnings("ignore", message="MatMul8bitLt: inputs will be cast")
             out = model.generate(
                 input_ids=call.input_ids,
                 max_new_tokens=call.max_new_tokens,

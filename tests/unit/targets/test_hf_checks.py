@@ -43,7 +43,8 @@ def test_a_sound_model_has_no_warning_and_plain_facts(tmp_path: Path) -> None:
     assert facts["bytes_by_dtype"] == {"float32": facts["weight_bytes"]}
     assert facts["context_length"] == 256 == target.max_context()
     assert (facts["format"], facts["attn"], facts["devices"]) == ("safetensors", "sdpa", ["cpu"])
-    assert facts["versions"]["torch"] == torch.__version__
+    # The distribution's version may leave the build ("+cu124") out.
+    assert facts["versions"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
 def test_kv_bytes_use_key_value_heads(tmp_path: Path) -> None:
@@ -128,7 +129,12 @@ def test_four_bit_layers_are_real_and_their_compute_dtype_is_told(
     pytest.importorskip("bitsandbytes")
     save(tmp_path / "m")
     whole = load(tmp_path / "m").describe()
-    facts = load(tmp_path / "m", quantization=kind).describe()
+    try:
+        facts = load(tmp_path / "m", quantization=kind).describe()
+    except TargetError as e:
+        if "must be nf4 on CPU" not in str(e):
+            raise
+        pytest.skip("this bitsandbytes has no fp4 on a CPU")
     assert facts["quantised_layers"] == {"Linear4bit": 14}
     assert facts["compute_dtypes"] == ["float32"]
     assert codes(facts) == ["compute_dtype_float32"]
