@@ -7,6 +7,7 @@ import operator
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from inspect import isawaitable
+from types import GeneratorType
 from typing import Any
 
 from ..errors import TargetError, UsageError
@@ -132,10 +133,12 @@ class PythonTarget:
             kwargs["system"] = ask.system
         made = self._generate(ask.prompt, **kwargs)
         ids: list[int] = []
-        if isinstance(made, AsyncIterator) or isawaitable(made):
+        # The commonest engine first: each look at an abstract class is time before the first token.
+        plain = type(made) is GeneratorType
+        if not plain and (isinstance(made, AsyncIterator) or isawaitable(made)):
             drained = _drain(made, record, ids, ask.max_new_tokens)
             self._own_loop().run_until_complete(drained)
-        elif isinstance(made, Iterator):
+        elif plain or isinstance(made, Iterator):
             try:
                 for item in made:
                     record.arrive(_tokens(item, ids))
