@@ -227,7 +227,8 @@ def _whole(tokens: Any) -> int:
 
 
 def _tokens(item: object, ids: list[int]) -> int:
-    if isinstance(item, int) and not isinstance(item, bool):
+    # Engines use -1 for "no token" and padding: counted, it would be a token nobody got.
+    if isinstance(item, int) and not isinstance(item, bool) and item >= 0:
         ids.append(item)
         return 1
     if isinstance(item, (list, tuple)) and item:
@@ -238,8 +239,9 @@ def _tokens(item: object, ids: list[int]) -> int:
     if hasattr(item, "tolist"):  # a tensor or array of ids; scalars become ints
         return _tokens(item.tolist(), ids)
     raise TargetError(
-        f"generate() yielded {item!r:.60} ({type(item).__name__}); valid: a token id or a "
-        "non-empty list of ids. A text piece is not a token, so ITL cannot be measured from it."
+        f"generate() yielded {item!r:.60} ({type(item).__name__}); valid: a token id (a whole "
+        "number from 0) or a non-empty list of ids. A text piece is not a token, so ITL cannot be "
+        "measured from it."
     )
 
 

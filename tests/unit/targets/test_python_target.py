@@ -315,3 +315,21 @@ def test_a_context_that_is_declared_is_known() -> None:
     """Else nobody knows how long a prompt may be."""
     assert PythonTarget(Engine(lambda: iter([1])), max_context=2048).max_context() == 2048
     assert PythonTarget(Engine(lambda: iter([1]))).max_context() is None
+
+
+@pytest.mark.parametrize("item", [-1, [3, -1], (-100,)])
+def test_a_negative_id_is_no_token(item: object) -> None:
+    """-1 is what engines put where there is no token; it is refused, alone and among others."""
+
+    class Engine:
+        def count(self, prompt: str, system: str | None = None) -> int:
+            return 1
+
+        def generate(self, prompt: str, **_: object) -> object:
+            yield 7
+            yield item
+
+    record = Recorder()
+    record.start()
+    with pytest.raises(TargetError, match="whole number from 0"):
+        PythonTarget(Engine()).generate(Ask("hello", 8), record)
