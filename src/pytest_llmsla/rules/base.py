@@ -55,9 +55,9 @@ class Demand:
             alpha_pass=self.alpha_pass,
             alpha_fail=None if self.alpha_pass is None else self.alpha_fail,
             M=m,
-            log_e_pass=None if gate is None else _finite(gate.log_e_pass),
-            log_e_fail=None if gate is None else _finite(gate.log_e_fail),
-            h=None if gate is None else _finite(gate.h),
+            log_e_pass=None if gate is None else finite(gate.log_e_pass),
+            log_e_fail=None if gate is None else finite(gate.log_e_fail),
+            h=None if gate is None else finite(gate.h),
             min_units=self.min_units(quantile),
         )
 
@@ -110,14 +110,12 @@ class Requests:
 def percentiles(values: Sequence[float]) -> Mapping[str, float | None]:
     """p50, p95, p99 by nearest rank; None where the rank falls on a failed request (infinite)."""
     ordered = sorted_samples(values)
-    return {f"p{p}": _finite(rank_of_sorted(ordered, p / 100)) for p in (50, 95, 99)}
+    return {f"p{p}": finite(rank_of_sorted(ordered, p / 100)) for p in (50, 95, 99)}
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """``value``, or None where it is infinite, NaN or missing: reports hold finite numbers only."""
     return value if value is not None and math.isfinite(value) else None
-
-
-finite = _finite
 
 
 def where(limit: Limit) -> str:
