@@ -6,33 +6,21 @@ unusable. Nothing a target does or returns may raise here.
 
 from __future__ import annotations
 
-import operator
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any, get_args
 
 from .errors import GenerationAborted, TargetError
-from .targets.base import Answer, Ask, Recorder, Target
-from .timeline import NS_PER_S, Timeline, TokenSource
+from .targets.base import Answer, Ask, Recorder, Target, Timeouts
+from .targets.recording import answered, as_ns, failed, say
+from .targets.recording import late as too_late
+from .timeline import Timeline
 
-_MAX_ERROR_CHARS = 500
-_SOURCES = (None, *get_args(TokenSource))
+__all__ = ["Asker", "HungError", "Timeouts", "say"]
 
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds; ``first_token_s`` and ``idle_s`` bound silence, ``total_s`` the whole request.
-
-    ``grace_s`` is how long a generation that was told to stop may take to do so.
-    """
-
-    first_token_s: float = 60.0
-    idle_s: float = 30.0
-    total_s: float = 300.0
-    grace_s: float = 5.0
+_CONNECTING_S = 60.0  # more than any target may take to connect before its deadlines begin
 
 
 class HungError(TargetError):
@@ -47,7 +35,25 @@ class Asker:
         self._timeouts = timeouts
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._own_deadlines = bool(getattr(target, "keeps_deadlines", False))
+        self._record: Recorder | None = None
+        self._ended_because: str | None = None
         self.hung: str | None = None
+
+    def cancel(self, reason: str) -> None:
+        """End the generation that runs, if one does, as an error; from another thread."""
+        self._ended_because = reason
+        record = self._record
+        if record is not None:
+            record.cancel()
+
+    def _limits(self) -> Timeouts:
+        """A target that keeps the deadlines itself is only watched for not doing so."""
+        limits = self._timeouts
+        if not self._own_deadlines:
+            return limits
+        whole = limits.total_s + _CONNECTING_S
+        return replace(limits, first_token_s=whole, idle_s=whole, total_s=whole)
 
     def __enter__(self) -> Asker:
         self._thread = threading.Thread(target=self._work, name="llmsla-target", daemon=True)
@@ -73,7 +79,9 @@ class Asker:
         """
         if self.hung is not None:
             raise HungError(self.hung)
-        record = Recorder(self._target.clock)
+        record = self._record = Recorder(self._target.clock)
+        if self._ended_because is not None:
+            record.cancel()
         done = threading.Event()
         box: list[Answer | BaseException] = []
 
@@ -96,23 +104,26 @@ class Asker:
                 f"{late}; it did not stop within {self._timeouts.grace_s:g} s of being told to, so "
                 "the target cannot be used any more"
             )
-            return _failed(blank, record, self.hung)
+            return failed(blank, record, self.hung)
         outcome = box[0]
         if isinstance(outcome, BaseException):
-            reason = late if isinstance(outcome, GenerationAborted) and late else say(outcome)
-            return _failed(blank, record, reason)
+            reason = say(outcome)
+            if isinstance(outcome, GenerationAborted):
+                reason = late or self._ended_because or reason
+            return failed(blank, record, reason)
         try:
-            t = _answered(blank, record, outcome)
-            late = late or self._late(t, _ns(record.end_ns))
+            t = answered(blank, record, outcome)
+            if not self._own_deadlines:
+                late = late or too_late(t, as_ns(record.end_ns), self._timeouts)
         except TargetError as e:
-            return _failed(blank, record, str(e))
+            return failed(blank, record, str(e))
         return t if late is None else replace(t, status="error", error=late)
 
     def _wait(self, record: Recorder, done: threading.Event) -> str | None:
         """Wait for the end or a deadline (real time); the deadline's words, or None."""
         began = time.monotonic()
         seen, since = 0, began
-        limits = self._timeouts
+        limits = self._limits()
         # Arrivals wake nobody (that would cost the generation time), so they are looked for.
         step = min(1.0, limits.first_token_s / 10, limits.idle_s / 10)
         try:
@@ -140,122 +151,3 @@ class Asker:
         return (
             f"timed out: no first token after {limits.first_token_s:g} s (timeouts.first_token_s)"
         )
-
-    def _late(self, t: Timeline, returned_ns: int) -> str | None:
-        """The same deadlines on the target's own clock, for answers that came all the same."""
-        limits = self._timeouts
-        end = max(returned_ns, t.end_ns)
-        if t.arrivals and t.arrivals[0][0] - t.start_ns > limits.first_token_s * NS_PER_S:
-            return (
-                f"timed out: the first token took longer than {limits.first_token_s:g} s "
-                "(timeouts.first_token_s)"
-            )
-        ends = [*(at for at, _ in t.arrivals[1:]), end]
-        for (before, _), after in zip(t.arrivals, ends, strict=False):
-            if after - before > limits.idle_s * NS_PER_S:
-                return (
-                    f"timed out: no further token for {limits.idle_s:g} s (timeouts.idle_s), "
-                    "though one came later"
-                )
-        if end - t.start_ns > limits.total_s * NS_PER_S:
-            return f"timed out: took longer than {limits.total_s:g} s (timeouts.total_s)"
-        return None
-
-
-def say(e: BaseException) -> str:
-    """An exception as one line: its type and message, cut to a readable length."""
-    name = type(e).__name__
-    try:
-        text = " ".join(str(e).split())
-    except Exception:  # its __str__ is broken too
-        text = "(its message cannot be shown)"
-    line = f"{name}: {text}" if text else name
-    return line if len(line) <= _MAX_ERROR_CHARS else line[: _MAX_ERROR_CHARS - 1] + "…"
-
-
-def _failed(blank: Timeline, record: Recorder, reason: str) -> Timeline:
-    """What arrived before the failure is kept, unless its times are no times."""
-    try:
-        start, arrivals = _ns(record.start_ns or 0), _arrivals(record)
-        end = max(start, _ns(record.end_ns or 0), *(at for at, _ in arrivals))
-        stages = _stages(record)
-    except TargetError:
-        start = end = 0
-        arrivals, stages = (), {}
-    return replace(
-        blank,
-        start_ns=start,
-        end_ns=end,
-        arrivals=arrivals,
-        stages=stages,
-        status="error",
-        error=reason,
-    )
-
-
-def _answered(blank: Timeline, record: Recorder, answer: object) -> Timeline:
-    """The timeline of an answer.
-
-    Raises:
-        TargetError: the target gave something that is no answer, no time or no count.
-    """
-    if not isinstance(answer, Answer):
-        raise TargetError(f"generate() returned {type(answer).__name__}; valid: an Answer")
-    if answer.token_source not in _SOURCES:
-        raise TargetError(f"token_source is {answer.token_source!r:.60}; valid: {_SOURCES}")
-    arrivals = _arrivals(record)
-    return replace(
-        blank,
-        start_ns=_ns(record.start_ns),
-        end_ns=arrivals[-1][0] if arrivals else _ns(record.end_ns),
-        arrivals=arrivals,
-        prompt_tokens=_count(answer.prompt_tokens, "prompt_tokens"),
-        output_tokens=_count(answer.output_tokens, "output_tokens"),
-        token_source=answer.token_source,
-        finish_reason=_words(answer.finish_reason),
-        cached_tokens=_count(answer.cached_tokens, "cached_tokens"),
-        stages=_stages(record),
-        notes=tuple(str(note) for note in answer.notes),
-        text=_words(answer.text),
-    )
-
-
-def _arrivals(record: Recorder) -> tuple[tuple[int, int], ...]:
-    return tuple((_ns(at), _count(k, "tokens of an arrival") or 0) for at, k in record.arrivals)
-
-
-def _stages(record: Recorder) -> dict[str, int]:
-    return {str(name): _ns(ns) for name, ns in record.stages.items()}
-
-
-def _ns(value: object) -> int:
-    """A time of the target's clock."""
-    found = _index(value)
-    if found is None:
-        raise TargetError(
-            f"the target's clock gave {value!r:.60}; valid: whole nanoseconds that only go up"
-        )
-    return found
-
-
-def _count(value: object, name: str) -> int | None:
-    if value is None:
-        return None
-    found = _index(value)
-    if found is None or found < 0:
-        raise TargetError(f"{name} is {value!r:.60}; valid: a whole number from 0, or None")
-    return found
-
-
-def _index(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        found = operator.index(value)
-    except TypeError:
-        return None
-    return found if abs(found) < 2**63 else None
-
-
-def _words(value: object) -> str | None:
-    return None if value is None else str(value)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Verdict = Literal["pass", "fail", "inconclusive", "conditional", "error"]
-Rule = Literal["ttft", "itl", "tgs", "error", "memory"]
+Rule = Literal["ttft", "itl", "tgs", "error", "memory", "goodput"]
+Condition = Literal["prompt_lengths", "sampling", "concurrency", "memory"]
+
+CONDITIONS: tuple[str, ...] = get_args(Condition)
+"""The four conditions of rule 3: without one of them a TGS figure is none."""
 
 _WORST_FIRST: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "conditional", "pass")
 
@@ -36,8 +40,9 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 class Limit:
     """One number that may not be exceeded, and where it was written.
 
-    ``id`` is ``short/ttft_p95``, ``tgs/concurrency-1``, ``memory/rss_peak``; gates of Python
-    tests prefix it with their node id and ``/``.
+    ``id`` is ``short/ttft_p95``, ``short/concurrency-4/ttft_p95`` (a further level of load),
+    ``tgs/concurrency-1``, ``memory/rss_peak``; gates of Python tests prefix it with their node id
+    and ``/``.
     """
 
     id: str
@@ -50,6 +55,10 @@ class Limit:
     percentile: float | None = None
     source: str = ""
     """Where it stands: ``sla.yaml:5 buckets.short.ttft_ms``."""
+    concurrency: int | None = 1
+    """Requests in flight at its level; None: open loop. A memory limit has the first level."""
+    load: str = ""
+    """The level in words, ``at concurrency 4``; empty where one request at a time is all."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,29 @@ class Finding:
     """``1–128 tokens`` or ``513+ tokens (measured to 1024)``."""
     attempts: tuple[Mapping[str, Any], ...] = ()
     """Per rerun attempt: requests, observed. More than one entry means pooled reruns."""
+    concurrency: int | None = 1
+    """Requests in flight at its level; None: open loop. A memory finding has the first level."""
+    load: str = ""
+    """The level in words: ``at concurrency 4``, ``open loop, 3 requests/s``; empty for [1]."""
+    block: int = 1
+    """Requests of one statistical unit."""
+
+    @classmethod
+    def of(cls, limit: Limit, verdict: Verdict, reason: str, **measured: Any) -> Finding:
+        """The finding on ``limit``, which says what it is about; ``measured``: other fields."""
+        return cls(
+            id=limit.id,
+            rule=limit.rule,
+            metric=limit.metric,
+            bucket=limit.bucket,
+            percentile=limit.percentile,
+            limit=limit.limit,
+            unit=limit.unit,
+            verdict=verdict,
+            reason=reason,
+            source=limit.source,
+            **measured,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict: tuples become lists, keys as in the report schema."""

@@ -9,7 +9,7 @@ import pytest
 
 from .gating import options, planning
 from .gating.fixtures import record_tgs, sla_model, sla_prompts, sla_run, timed_generate
-from .gating.state import LOADED, OPTIONS, PLACE, SKIPPED_FILES
+from .gating.state import LOADED, OPTIONS, PLACE, RESUME, SKIPPED_FILES
 
 __all__ = ["record_tgs", "sla_model", "sla_prompts", "sla_run", "timed_generate"]
 
@@ -28,6 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.stash[LOADED] = load_named(opts, opts.policy)
         take_argument(config, opts)
+    if opts.resume is not None:
+        from .gating.resuming import take_up
+
+        config.stash[RESUME] = take_up(opts, config.stash.get(LOADED, None))
     if config.getoption("dist", "no") != "no" and config.getoption("tx", None):
         from .gating.xdist_bridge import BRIDGE_NAME, XdistBridge
 

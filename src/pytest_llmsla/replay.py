@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from .errors import LlmslaError, UsageError
 from .finding import Finding
 from .log import RunLog, utc_now
 from .policy import LoadedPolicy, policy_from_mapping
-from .verdict import Gatekeeper, KvPlanState
+from .timeline import Timeline
+from .verdict import EVERY, Gatekeeper, KvPlanState
 
 
 def kv_plan_state(loaded: LoadedPolicy, today: date | None = None) -> KvPlanState:
@@ -38,6 +39,8 @@ class JudgedGate:
     sources: Mapping[str, str]
     given: bool = False
     """True for a policy given to judge by, False for the one on record."""
+    requests: list[Timeline] = field(default_factory=list)
+    """Its requests as judged, in start order: status ``error`` where one is unusable."""
 
     def findings(self) -> list[Finding]:
         """Its findings, with the source lines the run recorded."""
@@ -74,12 +77,21 @@ def judge_log(log: RunLog, release: LoadedPolicy | None = None) -> list[JudgedGa
         gates[name] = _gate(name, loaded, dict(line.get("sources") or {}))
     for target in log.targets:
         _of(gates, target.get("gate"), log).facts(target)
+    for line in log.levels:
+        _of(gates, line.get("gate"), log).opened(
+            line["concurrency"], line["t_ns"], segment=line["segment"], mode=line.get("mode")
+        )
     for t in log.timelines:
-        _of(gates, t.gate, log).add(t)
+        keeper = _of(gates, t.gate, log)
+        gates[t.gate].requests.append(keeper.add(t))
     for line in log.resources:
         _of(gates, line.get("gate"), log).resources(line)
+    for line in log.servers:
+        _of(gates, line.get("gate"), log).server(line.get("server") or {})
     for line in log.problems:
-        _of(gates, line.get("gate"), log).problem(line.get("bucket"), str(line["reason"]))
+        _of(gates, line.get("gate"), log).problem(
+            line.get("bucket"), str(line["reason"]), line.get("concurrency", EVERY)
+        )
     _end(log, gates)
     return list(gates.values())
 
@@ -101,22 +113,19 @@ def _of(gates: Mapping[str | None, JudgedGate], key: str | None, log: RunLog) ->
 
 def _end(log: RunLog, gates: Mapping[str | None, JudgedGate]) -> None:
     """Tell each gate why its measuring ended: as recorded for it, else as the run ended."""
-    if log.end is None:
-        whole, recorded = "interrupted", {}
-    else:
-        whole = str(log.end["reason"])
-        lines = log.end.get("measuring") or ()
-        recorded = {line.get("gate"): str(line["reason"]) for line in lines}
-    for key in recorded:
-        _of(gates, key, log)  # a gate that measured and is not in the file was cut out of it
-    for key, gate in gates.items():
-        gate.keeper.end(recorded.get(key, whole))
+    endings = () if log.end is None else log.end.get("measuring") or ()
+    whole = "interrupted" if log.end is None else str(log.end["reason"])
+    for gate in gates.values():
+        gate.keeper.end(whole)
+    for line in endings:
+        # A gate that measured and is not in the file was cut out of it.
+        _of(gates, line.get("gate"), log).end(str(line["reason"]), line.get("concurrency", EVERY))
 
 
 def _gate(
     key: str | None, loaded: LoadedPolicy, sources: Mapping[str, str], *, given: bool = False
 ) -> JudgedGate:
-    keeper = Gatekeeper(loaded, gate=key, kv_plan=kv_plan_state(loaded))
+    keeper = Gatekeeper(loaded, gate=key, kv_plan=kv_plan_state(loaded), other_levels=given)
     return JudgedGate(key, loaded, keeper, sources, given)
 
 

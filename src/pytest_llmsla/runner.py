@@ -53,6 +53,55 @@ class RunPlan:
     timeouts: Timeouts = field(default_factory=Timeouts)
 
 
+def ask_of(plan: BucketPlan, prompt: Prompt) -> Ask:
+    """What is sent for a prompt of a bucket."""
+    return Ask(
+        prompt=prompt.text,
+        max_new_tokens=plan.max_new_tokens,
+        sampling=plan.sampling,
+        system=prompt.system,
+        force_length=plan.force_length,
+    )
+
+
+def blank_of(
+    plan: BucketPlan, prompt: Prompt, name: str, *, warmup: bool, unit: int, **load: Any
+) -> Timeline:
+    """The timeline of a request that is to be sent; ``load``: fields that say under which."""
+    return Timeline(
+        id=name,
+        bucket=plan.bucket,
+        start_ns=0,
+        end_ns=0,
+        prompt_tokens=prompt.tokens,
+        max_new_tokens=plan.max_new_tokens,
+        warmup=warmup,
+        unit=unit,
+        attempt=plan.attempt,
+        sampling=plan.sampling,
+        gate=plan.gate,
+        purpose=plan.purpose,
+        prompt=prompt.text,
+        **load,
+    )
+
+
+def start_of(blank: Timeline, start_ns: int) -> dict[str, Any]:
+    """The ``start`` line of a request: what its ``request`` line has to agree with."""
+    return {
+        "id": blank.id,
+        "bucket": blank.bucket,
+        "unit": blank.unit,
+        "prompt_tokens": blank.prompt_tokens,
+        "max_new_tokens": blank.max_new_tokens,
+        "start_ns": start_ns,
+        "warmup": blank.warmup,
+        "attempt": blank.attempt,
+        "gate": blank.gate,
+        "purpose": blank.purpose,
+    }
+
+
 class Sink(Protocol):
     """Where a run's records go. Called from the runner's thread, between requests."""
 
@@ -192,43 +241,9 @@ class Runner:
     def _ask(
         self, asker: Asker, plan: BucketPlan, prompt: Prompt, *, warmup: bool, unit: int
     ) -> Timeline:
-        ask = Ask(
-            prompt=prompt.text,
-            max_new_tokens=plan.max_new_tokens,
-            sampling=plan.sampling,
-            system=prompt.system,
-            force_length=plan.force_length,
-        )
-        blank = Timeline(
-            id=self._next_id(),
-            bucket=plan.bucket,
-            start_ns=0,
-            end_ns=0,
-            prompt_tokens=prompt.tokens,
-            max_new_tokens=plan.max_new_tokens,
-            warmup=warmup,
-            unit=unit,
-            attempt=plan.attempt,
-            sampling=dict(plan.sampling),
-            gate=plan.gate,
-            purpose=plan.purpose,
-            prompt=prompt.text,
-        )
-        self._sink.started(
-            {
-                "id": blank.id,
-                "bucket": blank.bucket,
-                "unit": unit,
-                "prompt_tokens": prompt.tokens,
-                "max_new_tokens": plan.max_new_tokens,
-                "start_ns": self._target.clock(),
-                "warmup": warmup,
-                "attempt": plan.attempt,
-                "gate": plan.gate,
-                "purpose": plan.purpose,
-            }
-        )
-        return self._sink.finished(asker.ask(ask, blank))
+        blank = blank_of(plan, prompt, self._next_id(), warmup=warmup, unit=unit)
+        self._sink.started(start_of(blank, self._target.clock()))
+        return self._sink.finished(asker.ask(ask_of(plan, prompt), blank))
 
     def _next(self, plan: BucketPlan, prompts: Iterator[Prompt]) -> Prompt | None:
         """The next prompt; None, with the problem told, when there is none for this bucket."""

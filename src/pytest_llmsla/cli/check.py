@@ -7,33 +7,49 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import judging
+from .. import baselines, judging
 from ..errors import UsageError
 from ..finding import EXIT_CODES
 from ..log import RunLog, read_run
 from ..policy import LoadedPolicy, load_policy
-from ..reports import folder, json_report
+from ..reports import json_report
+from ..reports.found import timelines_at
+from . import imported
 
-_SAME_TARGET = ("timeouts", "offline")
+_SAME_TARGET = (
+    "timeouts",
+    "offline",
+    "api_key_env",
+    "api_key_file",
+    "metrics_url",
+    "proxy",
+    "verify_tls",
+)
 """Keys of ``target`` that do not change what was measured; all others must agree."""
 _SAME_WORKLOAD = ("max_new_tokens", "force_length", "sampling", "system_prompt", "warm_cache")
 """Keys of ``workload`` that change what was measured."""
+_SAME_SCHEDULE = ("kind", "burstiness", "trace", "trace_unit", "max_in_flight")
+"""Keys of ``workload.load`` that change what came when."""
 
 
 def check(paths: Sequence[Path], sla: Path | None) -> tuple[dict[str, Any], list[str]]:
     """Judge the timelines at ``paths`` by the policy in ``sla``.
 
     Args:
-        paths: timelines.jsonl files, run folders, or report folders (their latest run).
+        paths: timelines.jsonl files, run folders, report folders (their latest run), or result
+            files of another tool and folders of them.
         sla: the policy; None judges by the policy the run recorded.
 
     Returns:
         The dict of report.json and remarks for the reader.
 
     Raises:
-        UsageError: a file is missing, empty, damaged, of another tool, or measured under
+        UsageError: a file is missing, empty, damaged, of an unknown tool, or measured under
             conditions that are not those of the policy or of the other files.
     """
+    foreign = [files for p in paths if (files := imported.foreign_files(p)) is not None]
+    if foreign:
+        return imported.check(paths, foreign, sla)
     files = [timelines_at(p) for p in paths]
     logs = [read_run(f) for f in files]
     _refuse_twice(files, logs)
@@ -43,7 +59,8 @@ def check(paths: Sequence[Path], sla: Path | None) -> tuple[dict[str, Any], list
     if release is not None:
         _refuse_other_conditions(logs[0], release)
     log = pooled(logs)
-    report = judging.build_report(log, judging.judge_log(log, release))
+    gates = judging.judge_log(log, release)
+    report = baselines.apply(judging.build_report(log, gates), log, gates)
     return report, [*_remarks(log, release), *_pooling(files)]
 
 
@@ -53,31 +70,6 @@ def exit_code(report: Mapping[str, Any]) -> int:
     if code == 0 and not (report["complete"] is True and report["findings"]):
         return 2
     return code
-
-
-def timelines_at(path: Path) -> Path:
-    """The timelines.jsonl that ``path`` means.
-
-    Raises:
-        UsageError: there is none.
-    """
-    if path.is_file():
-        return path
-    if not path.exists():
-        raise UsageError(
-            f"{path}: no such file or folder. Give a timelines.jsonl, a run folder "
-            "(.llmsla/runs/<UTC>) or a report folder (.llmsla)"
-        )
-    here = path / folder.TIMELINES_NAME
-    if here.is_file():
-        return here
-    latest = json_report.resolve_latest(path)
-    if latest is not None and (latest / folder.TIMELINES_NAME).is_file():
-        return latest / folder.TIMELINES_NAME
-    raise UsageError(
-        f"{path}: holds no {folder.TIMELINES_NAME} and no latest run. Give a run folder "
-        "(.llmsla/runs/<UTC>), a report folder (.llmsla) or the file itself"
-    )
 
 
 def pooled(logs: Sequence[RunLog]) -> RunLog:
@@ -97,20 +89,37 @@ def pooled(logs: Sequence[RunLog]) -> RunLog:
         end=ordered[-1].end if all(log.end is not None for log in ordered) else None,
         in_flight=sum(log.in_flight for log in ordered),
         truncated=any(log.truncated for log in ordered),
+        unreported=any(log.unreported for log in ordered),
     )
-    segment = 0
+    segment = attempt = 0
     for number, log in enumerate(ordered):
+        # Units are counted anew in each run: attempts of their own, as of a run that is resumed.
         out.timelines += [
-            replace(t, id=f"{number}:{t.id}", segment=t.segment + segment) for t in log.timelines
+            replace(
+                t,
+                id=f"{number}:{t.id}",
+                segment=t.segment + segment,
+                attempt=t.attempt + attempt,
+            )
+            for t in log.timelines
         ]
-        segment += 1 + max((t.segment for t in log.timelines), default=0)
+        attempt += max((t.attempt for t in log.timelines), default=0)
         out.gates.update(log.gates)
         for name in _LISTS[1:]:
-            getattr(out, name).extend(getattr(log, name))
+            getattr(out, name).extend(_moved(line, segment) for line in getattr(log, name))
+        segment += 1 + max((t.segment for t in log.timelines), default=0)
     return out
 
 
-_LISTS = ("timelines", "targets", "segments", "resources", "tgs", "problems", "outcomes")
+def _moved(line: Mapping[str, Any], by: int) -> Mapping[str, Any]:
+    """A line on the clock segment that its requests have in the whole."""
+    return {**line, "segment": line["segment"] + by} if "segment" in line else line
+
+
+_LISTS = (
+    "timelines", "targets", "segments", "levels", "resources", "servers", "tgs", "problems",
+    "outcomes", "resumes",
+)  # fmt: skip
 
 
 def _refuse_twice(files: Sequence[Path], logs: Sequence[RunLog]) -> None:
@@ -195,6 +204,7 @@ def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
     if any(k == "target" or k.startswith("target.") for k in release.lines):
         pairs += _pairs("target", recorded, given, skip=_SAME_TARGET)
     pairs += _pairs("workload", recorded, given, only=_SAME_WORKLOAD)
+    pairs += _load_pairs(recorded, release)
     for key, was, now in pairs:
         found = [d for d in _differences(key, was, now) if "${" not in str(d[2])]
         if found:
@@ -204,6 +214,31 @@ def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
                 f"{log.path}: was measured with {was_so}, but {release.where} says "
                 f"{is_so}. Measure again under this policy, or judge by the one of the run"
             )
+
+
+def _load_pairs(recorded: Mapping[str, Any], release: LoadedPolicy) -> list[tuple[str, Any, Any]]:
+    """Keys of an open loop that make another load; its rate is counted from the requests, but for
+    that of a trace.
+
+    Raises:
+        UsageError: the trace of the policy is not known.
+    """
+    work = recorded.get("workload")
+    was = work.get("load") if isinstance(work, Mapping) else None
+    now = release.policy.load
+    if not isinstance(was, Mapping) or not now.open or was.get("kind") == "closed":
+        return []  # a closed loop has levels, and requests at others are no evidence
+    keys = list(_SAME_SCHEDULE)
+    if now.kind == "trace":
+        keys += ["rate", "trace_sha256"]
+        replayed = was.get("trace_sha256")
+        if was.get("trace") == now.trace and replayed is not None and now.trace_sha256 is None:
+            raise UsageError(
+                f"{release.where}: workload.load.trace: the file {now.trace} is not here, so "
+                "nobody knows whether it is the one that was replayed. Put it there, or write "
+                f"trace_sha256: {replayed} if it is"
+            )
+    return [(f"workload.load.{k}", was.get(k), getattr(now, k)) for k in keys]
 
 
 def _differences(key: str, one: object, two: object) -> Iterator[tuple[str, object, object]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ from ..probes import host
 from ..reports import numbers, summary
 from ..reports.escape import shortened
 from ..targets import embedded
+from ..wire import stamps
 
 _TRANSFORMERS_EXTRA = ("torch", "transformers", "accelerate", "safetensors", "gguf")
 _QUANTISATION = ("bitsandbytes",)
+_TOKENIZER = ("tokenizers", "jinja2")
+_HTML = ("jinja2", "matplotlib")
+_RAY = ("ray",)
+_OTEL = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_LOOPBACK_S = 2.0
 _LEAST_GIB = 2.0
 """What the embedded model needs at its peak, with its conversion."""
 
@@ -46,8 +53,13 @@ def _checks(facts: dict[str, Any]) -> Iterator[Check]:
         "llmsla" in names,
         "registered" if "llmsla" in names else "not registered: pip install pytest-llmsla",
     )
-    yield _packages("extra [transformers]", _TRANSFORMERS_EXTRA, needed=True)
-    yield _packages("4-bit and 8-bit (bitsandbytes)", _QUANTISATION, needed=False)
+    yield _packages("extra [transformers]", _TRANSFORMERS_EXTRA, "transformers", needed=True)
+    yield _packages("4-bit and 8-bit (bitsandbytes)", _QUANTISATION, "transformers", needed=False)
+    yield _packages("extra [tokenizer], for servers", _TOKENIZER, "tokenizer", needed=False)
+    yield _packages("extra [html], for report.html", _HTML, "html", needed=False)
+    yield _packages("extra [ray], for load from several machines", _RAY, "ray", needed=False)
+    yield _packages("extra [otel], for OpenTelemetry metrics", _OTEL, "otel", needed=False)
+    yield _stamps()
     yield _embedded()
     yield _cache()
     yield _memory(facts)
@@ -67,15 +79,54 @@ def _why(facts: dict[str, Any]) -> str:
     return f"none: {shortened(facts.get('gpus_reason') or 'no card')}; CPU is used"
 
 
-def _packages(name: str, packages: tuple[str, ...], *, needed: bool) -> Check:
-    # find_spec looks for the package without importing it: torch alone takes seconds.
-    missing = [p for p in packages if find_spec(p) is None]
+def _packages(name: str, packages: tuple[str, ...], extra: str, *, needed: bool) -> Check:
+    missing = [p for p in packages if not _is_there(p)]
     text = (
-        f"missing {', '.join(missing)}: pip install 'pytest-llmsla[transformers]'"
+        f"missing {', '.join(missing)}: pip install 'pytest-llmsla[{extra}]'"
         if missing
         else "installed"
     )
     return Check(name, not missing, text, needed)
+
+
+def _is_there(package: str) -> bool:
+    # find_spec looks for the package without importing it: torch alone takes seconds.
+    if "-" not in package:
+        return find_spec(package) is not None
+    try:  # a part of a namespace has no module of its name
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _stamps() -> Check:
+    name = "kernel receive timestamps"
+    try:
+        stamped = _stamped()
+    except OSError as e:
+        return Check(name, False, f"not known: {shortened(e)}", needed=False)
+    text = (
+        "available: a server's tokens are stamped as they arrive, however busy this process is"
+        if stamped
+        else "not available: a server's tokens are stamped when they are read, so keep this "
+        "machine quiet"
+    )
+    return Check(name, stamped, text, needed=False)
+
+
+def _stamped() -> bool:
+    """Whether the kernel stamps a byte that is sent over loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(_LOOPBACK_S)
+        with socket.create_connection(server.getsockname(), timeout=_LOOPBACK_S) as ours:
+            if not stamps.enable(ours):
+                return False
+            theirs, _ = server.accept()
+            with theirs:
+                theirs.sendall(b"x")
+                ancillary = ours.recvmsg(1, stamps.ANCILLARY_BYTES)[1]
+    return stamps.realtime_ns(ancillary) is not None
 
 
 def _embedded() -> Check:
@@ -128,7 +179,13 @@ def describe(facts: dict[str, Any], checks: list[Check]) -> str:
         mark = "ok" if c.ok else ("MISSING" if c.needed else "note")
         lines.append(f"[{mark}] {c.name}: {c.text}")
     ready = all(c.ok for c in checks if c.needed)
-    lines += ["", "ready to gate the embedded model" if ready else "not ready: see MISSING above"]
+    lines.append("")
+    lines.append(
+        "ready to gate the embedded model"
+        if ready
+        else "not ready to gate the embedded model: see MISSING above"
+    )
+    lines.append("ready to gate a running server: it needs nothing but its address")
     return "\n".join(lines)
 
 

@@ -11,9 +11,9 @@ from .. import targets
 from ..errors import TargetError
 from ..policy import LoadedPolicy
 from ..runner import BucketPlan, Runner, RunPlan, Timeouts
+from ..session import prompts_for
 from ..targets import entry
 from ..timeline import NS_PER_S, Timeline
-from ..workload import PromptFactory
 from .plan import Speed
 
 REQUESTS = 3
@@ -31,17 +31,9 @@ def measure(loaded: LoadedPolicy, say: Callable[[str], None]) -> dict[str, Speed
     policy, work = loaded.policy, loaded.policy.workload
     if getattr(policy.target, "entry", None):
         entry.make_importable(loaded.base)
-    target = targets.load(policy.target.model_dump(mode="json"), say=say)
+    target = targets.load(loaded.target_spec(), say=say)
     try:
-        factory = PromptFactory(
-            target.count,
-            target.encode,
-            seed=work.seed,
-            source=work.prompts,
-            system=work.system_prompt,
-            warm_cache=work.warm_cache,
-            base=loaded.base,
-        )
+        factory = prompts_for(loaded, target)
         seen = _Seen(say)
         ids = itertools.count()
         plans = [

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..reports import folder, json_report, markdown
+from ..reports import (
+    annotate,
+    csv_table,
+    folder,
+    html,
+    json_report,
+    markdown,
+    side_by_side,
+    terminal,
+)
+
+SERVICES_MD = "services.md"
+
+
+@contextmanager
+def _whole(file: object) -> Iterator[None]:
+    """What a damaged report lacks comes out while it is shown: that is no fault of this program."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as err:
+        raise UsageError(
+            f"{file}: cannot be shown, it is damaged or was edited ({type(err).__name__}: {err}). "
+            f"Judge its {folder.TIMELINES_NAME} again with llmsla check"
+        ) from err
 
 
 def load(path: Path) -> tuple[dict[str, Any], Path]:
@@ -43,24 +69,82 @@ def load(path: Path) -> tuple[dict[str, Any], Path]:
             raise UsageError(
                 f"{file}: lacks {key!r}. Judge its {folder.TIMELINES_NAME} again with llmsla check"
             )
+    with _whole(file):
+        terminal.render(report)
     return report, run_dir
 
 
-def write_again(report: dict[str, Any], run_dir: Path) -> Path:
-    """Write report.md anew; returns the file that holds it.
+def write_again(report: dict[str, Any], run_dir: Path) -> list[Path]:
+    """Write report.md and report.html anew; returns the files that hold them.
 
-    A report.md that differs may carry signatures, so it is kept: the new one is numbered.
+    Files that differ may carry signatures, so they are kept: the new one is numbered.
 
     Raises:
-        OSError: it cannot be written.
+        UsageError: the report is damaged.
+        OSError: one cannot be written.
     """
-    text = markdown.render(report, digests=folder.digests(run_dir), history=folder.history(run_dir))
-    number = 1
-    while True:
-        path = run_dir / (folder.MARKDOWN_NAME if number == 1 else f"report-{number}.md")
-        if not path.exists():
-            json_report.write_text(path, text)
-            return path
-        if path.read_text(encoding="utf-8", errors="replace") == text:
-            return path
-        number += 1
+    beside: dict[str, Any] = {
+        "digests": folder.digests(run_dir),
+        "history": folder.history(run_dir),
+    }
+    page = ""
+    with _whole(run_dir / json_report.REPORT_NAME):
+        text = markdown.render(report, **beside)
+        if not html.missing():
+            page = html.render(report, **beside)
+    out = [folder.write_beside(run_dir / folder.MARKDOWN_NAME, text)]
+    if page:
+        out.append(folder.write_beside(run_dir / html.REPORT_HTML, page))
+    return out
+
+
+def headline(reports: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """``3 services: 1 stopped, 2 sent back``."""
+    return side_by_side.headline(side_by_side.rows(reports))
+
+
+def lacking() -> str:
+    """Why no page was written; empty when one was."""
+    return html.missing()
+
+
+def write_services(reports: Sequence[tuple[str, Mapping[str, Any]]], where: Path) -> list[Path]:
+    """Write services.md and services.html into ``where``; returns the files that hold them.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    out = [folder.write_beside(where / SERVICES_MD, side_by_side.markdown(reports))]
+    if not html.missing():
+        page = html.render_services(reports)
+        out.append(folder.write_beside(where / html.SERVICES_HTML, page))
+    return out
+
+
+def write_csv(run_dir: Path, *, arrivals: bool) -> list[Path]:
+    """Write requests.csv from a run's timelines, and ``arrivals`` also arrivals.csv.
+
+    Raises:
+        UsageError: there is no timelines.jsonl, or it is damaged.
+        OSError: one cannot be written.
+    """
+    from .. import series
+    from ..log import read_run
+
+    timelines = read_run(run_dir / folder.TIMELINES_NAME).timelines
+    rows = csv_table.dumps(series.REQUEST_COLUMNS, series.request_rows(timelines))
+    out = [folder.write_beside(run_dir / csv_table.REQUESTS_CSV, rows)]
+    if arrivals:
+        rows = csv_table.dumps(series.ARRIVAL_COLUMNS, series.arrival_rows(timelines))
+        out.append(folder.write_beside(run_dir / csv_table.ARRIVALS_CSV, rows))
+    return out
+
+
+def write_code_quality(reports: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write GitLab's Code Quality report of all ``reports``; paths from the working directory.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    checkout = annotate.Checkout.of(os.environ, Path.cwd())
+    path.write_text(annotate.code_quality(reports, checkout), encoding="utf-8")

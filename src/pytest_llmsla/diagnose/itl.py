@@ -20,12 +20,15 @@ SAMPLING = 0.25
 _MIN_GAPS = 20
 
 
-def explain(finding: Finding, timelines: Sequence[Timeline]) -> tuple[str, ...]:
+def explain(
+    finding: Finding, timelines: Sequence[Timeline], *, ordered: bool = True
+) -> tuple[str, ...]:
     """Likely causes of an ITL or stall finding, most telling first; empty when nothing shows.
 
     Args:
         finding: a finding of rule ``itl`` (metric ``itl`` or ``stall``).
         timelines: requests of the run; those of other buckets and gates are ignored.
+        ordered: False where nobody knows when each was sent.
     """
     if not series.explainable(finding):
         return ()
@@ -34,7 +37,9 @@ def explain(finding: Finding, timelines: Sequence[Timeline]) -> tuple[str, ...]:
     gaps = [g for t in ok for g in t.itl_ms()]
     if len(gaps) < _MIN_GAPS:
         return ()
-    lines = [_rising(ok), _stalls(gaps), _sampling(ok), _every_step(finding, gaps), _drift(ok)]
+    lines = [_rising(ok), _stalls(gaps), _sampling(ok), _every_step(finding, gaps)]
+    if ordered:
+        lines.append(_drift(ok))
     return tuple(line for line in lines if line)
 
 

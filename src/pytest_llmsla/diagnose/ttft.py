@@ -26,18 +26,23 @@ _ADVICE = {
 }
 
 
-def explain(finding: Finding, timelines: Sequence[Timeline]) -> tuple[str, ...]:
+def explain(
+    finding: Finding, timelines: Sequence[Timeline], *, ordered: bool = True
+) -> tuple[str, ...]:
     """Likely causes of a TTFT finding, most telling first; empty when nothing shows.
 
     Args:
         finding: a finding of rule ``ttft``.
         timelines: requests of the run; those of other buckets and gates are ignored.
+        ordered: False where nobody knows when each was sent.
     """
     if not series.explainable(finding):
         return ()
     mine = series.evidence_of(finding, timelines)
     ok = [t for t in mine if t.ok and t.ttft_ms is not None]
-    lines = [_stages(finding, ok), _flat(finding, ok), _cold(ok), _drift(ok)]
+    lines = [_stages(finding, ok), _flat(finding, ok)]
+    if ordered:
+        lines += [_cold(ok), _drift(ok)]
     return tuple(line for line in lines if line)
 
 
@@ -120,7 +125,7 @@ def _cold(ok: Sequence[Timeline]) -> str | None:
         return None
     return (
         f"the first measured request was cold ({values[0]:.1f} ms, median of the rest "
-        f"{rest:.1f} ms) → allow more warm-up (workload.warmup)"
+        f"{rest:.1f} ms) → more warm-up before what is measured (workload.warmup)"
     )
 
 

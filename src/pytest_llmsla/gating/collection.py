@@ -13,14 +13,15 @@ import pytest
 
 from ..errors import UsageError
 from ..policy import LoadedPolicy, load_policy
+from ..reports import html
 from ..verdict import limits_of
 from .fixtures import NEED_MARK
 from .items import SlaFile, SlaItem, declared_limits, nodeid_of
-from .mark_policy import policy_of
+from .mark_policy import policy_of, require_plan
 from .marker import parse, where
 from .options import Options
 from .outcomes import Plan, Planned, skip_reason
-from .state import GATE, IMPLIED, LOADED, OPTIONS, PLACE, SKIPPED_FILES, MarkGate
+from .state import GATE, IMPLIED, LOADED, OPTIONS, PLACE, RESUME, SKIPPED_FILES, MarkGate
 
 _SPEAKS_OF_US = re.compile(r"\bsla\b|\bsla_|pytest_llmsla|timed_generate|record_tgs")
 
@@ -35,12 +36,21 @@ def load_named(opts: Options, path: Path) -> LoadedPolicy:
         # Named relative to where pytest was called, so that messages and ids are short.
         loaded = load_policy(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else path)
         loaded = replace(loaded, path=path, base=path.parent)
+        _refuse_unwritable(loaded)
+        require_plan(loaded)
         if opts.preset is None:
             return loaded
         _refuse_weaker(opts, loaded.policy.evidence.preset)
         return loaded.with_preset(opts.preset)
     except UsageError as e:
         raise pytest.UsageError(str(e)) from None
+
+
+def _refuse_unwritable(loaded: LoadedPolicy) -> None:
+    """A page that was asked for by name must be possible; by default it is made where it is."""
+    asked = "html" in loaded.policy.report.formats and "report.formats" in loaded.lines
+    if asked and (lacking := html.missing()):
+        raise UsageError(f"{loaded.source('report.formats')}: {lacking}")
 
 
 def _refuse_weaker(opts: Options, written: str) -> None:
@@ -114,6 +124,7 @@ def _plan(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[in
             continue
         try:
             gate = _gate(item, run, opts)
+            _check_resume(config, item.nodeid, gate)
         except (UsageError, pytest.UsageError) as e:
             problems.append(str(e))
             continue
@@ -127,6 +138,14 @@ def _plan(session: pytest.Session, ours: Sequence[pytest.Item], selected: set[in
         selected_tests=sum(id(item) in selected for item in ours),
         unplanned=(*_skipped_files(config), *_left_out_by_last_failed(config)),
     )
+
+
+def _check_resume(config: pytest.Config, nodeid: str, gate: MarkGate | None) -> None:
+    earlier = config.stash.get(RESUME, None)
+    if earlier is not None and gate is not None:
+        from .resuming import check_gate
+
+        check_gate(earlier, nodeid, gate.loaded)
 
 
 def _is_marked(item: pytest.Item) -> bool:
@@ -161,6 +180,12 @@ def _gate(item: pytest.Item, run: LoadedPolicy | None, opts: Options) -> MarkGat
             )
         return None
     loaded = policy_of(mark, run, folder=item.path.parent)
+    if "timed_generate" in getattr(item, "fixturenames", ()) and loaded.policy.levels != (1,):
+        raise UsageError(
+            f"{where(item)}: concurrency={mark.get('concurrency')} with timed_generate, which asks "
+            "once and waits. Use sla_run(): it keeps so many requests in flight until every limit "
+            "is decided. Or leave concurrency out."
+        )
     if opts.preset is not None and not mark.says("evidence"):
         loaded = loaded.with_preset(opts.preset)
     return MarkGate(mark, loaded, limits_of(loaded, item.nodeid))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from ..errors import LlmslaError, UsageError
 from .state import GATE, MEASURING
+from .stopping import stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ..timeline import Timeline
     from ..workload import Prompt
     from .measuring import Measuring
+
+_T = TypeVar("_T")
 
 NEED_MARK = ("sla_run", "timed_generate", "sla_prompts")
 ALL = (*NEED_MARK, "sla_model", "record_tgs")
@@ -51,15 +54,19 @@ class SlaRun:
             UsageError: an override that is not known.
             TargetError: the model cannot be loaded.
         """
+        __tracebackhide__ = True
         with self._alone:
-            timelines = self._gate.run(**overrides)
+            try:
+                with stoppable():
+                    timelines = self._gate.run(**overrides)
+            except LlmslaError as e:
+                raise _bare(e) from _behind(e)
             return SlaResult(timelines, tuple(self._gate.findings()))
 
     async def aio(self, **overrides: Any) -> SlaResult:
         """The same for ``async def`` tests: measures in a thread, the event loop stays free."""
-        from asyncio import to_thread  # 20 ms that suites without async gates need not pay
-
-        return await to_thread(self, **overrides)
+        __tracebackhide__ = True
+        return await _in_thread(self, **overrides)
 
 
 class TimedGenerate:
@@ -88,14 +95,38 @@ class TimedGenerate:
             UsageError: an override that is not known, or a prompt that is not text.
             TargetError: the model cannot be loaded.
         """
+        __tracebackhide__ = True
         with self._alone:
-            return self._gate.ask(prompt, **overrides)
+            try:
+                with stoppable():
+                    return self._gate.ask(prompt, **overrides)
+            except LlmslaError as e:
+                raise _bare(e) from _behind(e)
 
     async def aio(self, prompt: str, **overrides: Any) -> Timeline:
         """The same for ``async def`` tests: generates in a thread, the event loop stays free."""
-        from asyncio import to_thread
+        __tracebackhide__ = True
+        return await _in_thread(self, prompt, **overrides)
 
-        return await to_thread(self, prompt, **overrides)
+
+def _bare(e: LlmslaError) -> LlmslaError:
+    """``e`` without our frames: the test's own line and the message say it all."""
+    return e.with_traceback(None)
+
+
+def _behind(e: LlmslaError) -> BaseException | None:
+    """An engine's own exception behind ``e``; a usage error has said it all."""
+    return None if isinstance(e, UsageError) else e.__cause__
+
+
+async def _in_thread(call: Callable[..., _T], *args: Any, **overrides: Any) -> _T:
+    from asyncio import to_thread  # 20 ms that suites without async gates need not pay
+
+    __tracebackhide__ = True
+    try:
+        return await to_thread(call, *args, **overrides)
+    except LlmslaError as e:
+        raise _bare(e) from _behind(e)
 
 
 class RecordTgs:
@@ -136,6 +167,20 @@ class RecordTgs:
         )
 
 
+class _Prompts(Iterator["Prompt"]):
+    """Prompts whose end, of a file that is used up, is told like any other usage error."""
+
+    def __init__(self, prompts: Iterator[Prompt]) -> None:
+        self._prompts = prompts
+
+    def __next__(self) -> Prompt:
+        __tracebackhide__ = True
+        try:
+            return next(self._prompts)
+        except LlmslaError as e:
+            raise _bare(e) from _behind(e)
+
+
 def _measuring(request: pytest.FixtureRequest) -> Measuring:
     found: Measuring | None = request.config.stash.get(MEASURING, None)
     if found is None:
@@ -159,7 +204,7 @@ def _gate(request: pytest.FixtureRequest) -> tuple[Gate, Lock]:
     try:
         return measuring.gate_of(request.node), measuring.alone
     except LlmslaError as e:
-        pytest.fail(f"{name}: {e}", pytrace=False)
+        raise pytest.fail.Exception(f"{name}: {e}", pytrace=False) from None
 
 
 @pytest.fixture
@@ -178,7 +223,11 @@ def timed_generate(request: pytest.FixtureRequest) -> TimedGenerate:
 def sla_prompts(request: pytest.FixtureRequest) -> Iterator[Prompt]:
     """Fresh prompts of the mark's bucket, without end: no prompt repeats in a run."""
     gate, _ = _gate(request)
-    return gate.prompts()
+    try:
+        prompts = gate.prompts()
+    except LlmslaError as e:
+        raise pytest.fail.Exception(f"sla_prompts: {e}", pytrace=False) from None
+    return _Prompts(prompts)
 
 
 @pytest.fixture(scope="session")
@@ -186,8 +235,8 @@ def sla_model(request: pytest.FixtureRequest) -> Target:
     """The loaded target of this run's policy; ``.model`` and ``.tokenizer`` in-process."""
     try:
         return _measuring(request).model()
-    except UsageError as e:
-        pytest.fail(f"sla_model: {e}", pytrace=False)
+    except LlmslaError as e:
+        raise pytest.fail.Exception(f"sla_model: {e}", pytrace=False) from None
 
 
 @pytest.fixture

@@ -22,26 +22,38 @@ _LINE = re.compile(r":(\d+)(?:\s|$)")
 class SlaFile(pytest.File):
     """An sla.yaml that was named. It was loaded and checked in configure, never here."""
 
-    def collect(self) -> Iterator[pytest.Collector]:
-        """One group per bucket, then ``tgs`` and ``memory``."""
-        groups: dict[str, list[Limit]] = {}
-        for limit in declared_limits(self.config.stash[LOADED]):
-            groups.setdefault(limit.id.split("/", 1)[0], []).append(limit)
-        for name, limits in groups.items():
-            yield SlaGroup.from_parent(self, name=name, limits=limits)
+    def collect(self) -> Iterator[pytest.Collector | pytest.Item]:
+        """One group per bucket, then ``tgs``, ``goodput`` and ``memory``."""
+        yield from _nodes(
+            self, [(limit.id, limit) for limit in declared_limits(self.config.stash[LOADED])]
+        )
 
 
 class SlaGroup(pytest.Collector):
-    """The limits of one bucket (or of ``tgs``, ``memory``)."""
+    """The limits of one bucket, of one level of load in it, of ``tgs`` or of ``memory``."""
 
-    def __init__(self, *, limits: list[Limit], **kwargs: Any) -> None:
+    def __init__(self, *, limits: list[tuple[str, Limit]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.limits = limits
 
-    def collect(self) -> Iterator[pytest.Item]:
-        """One item per limit."""
-        for limit in self.limits:
-            yield SlaItem.from_parent(self, name=limit.id.split("/", 1)[1], limit=limit)
+    def collect(self) -> Iterator[pytest.Collector | pytest.Item]:
+        """One item per limit, one group per further level of load."""
+        yield from _nodes(self, self.limits)
+
+
+def _nodes(
+    parent: pytest.Collector, limits: list[tuple[str, Limit]]
+) -> Iterator[pytest.Collector | pytest.Item]:
+    """The nodes below ``parent``; ``limits`` are (rest of the id, limit)."""
+    groups: dict[str, list[tuple[str, Limit]]] = {}
+    for rest, limit in limits:
+        name, slash, inner = rest.partition("/")
+        if slash:
+            groups.setdefault(name, []).append((inner, limit))
+            continue
+        yield SlaItem.from_parent(parent, name=name, limit=limit)
+    for name, inside in groups.items():
+        yield SlaGroup.from_parent(parent, name=name, limits=inside)
 
 
 class SlaItem(pytest.Item):
@@ -76,4 +88,4 @@ def declared_limits(loaded: LoadedPolicy) -> tuple[Limit, ...]:
 
 def nodeid_of(file_nodeid: str, limit: Limit) -> str:
     """The node id of a policy's limit, collected or not."""
-    return f"{file_nodeid}::{limit.id.replace('/', '::', 1)}"
+    return f"{file_nodeid}::{limit.id.replace('/', '::')}"

@@ -68,9 +68,26 @@ def policy_of(mark: SlaMark, run: LoadedPolicy | None, *, folder: Path) -> Loade
         raw.setdefault("evidence", {})["preset"] = mark.get("evidence")
     _require_a_limit(mark, raw)
     loaded = policy_from_mapping(raw, mark.where, base=folder if run is None else run.base)
+    require_plan(loaded, f"{mark.where}: kv_plan" if mark.says("kv_plan") else None)
     return MarkedPolicy(
         **{f.name: getattr(loaded, f.name) for f in fields(loaded)},
         origins=_remarked(_origins(mark, run, bucket.name), mark, run, bucket),
+    )
+
+
+def require_plan(loaded: LoadedPolicy, named: str | None = None) -> None:
+    """Raise UsageError where a KV-cache plan is named that is not there.
+
+    It is only read once P95 of ITL is over its limit; a gate may not pass until then on a name
+    that means nothing. ``named``: where it stands, where that is not the policy.
+    """
+    path = loaded.kv_plan_path
+    if path is None or path.is_file():
+        return
+    what = "is a folder" if path.is_dir() else "does not exist"
+    raise UsageError(
+        f"{named or loaded.source('itl.kv_plan')}: {path} {what}; give the file of a KV-cache plan "
+        "(cause, measures, owner, expires), or leave it out."
     )
 
 
@@ -102,7 +119,7 @@ def _remarked(
     """
     out = dict(origins)
     off = []
-    for key, argument, theirs, unit in _policys_limits(run, bucket):
+    for key, argument, theirs, unit in _policys_limits(run, bucket, mark.get("concurrency", 1)):
         own = mark.get(argument) if mark.says(argument) else theirs
         if own is None:
             off.append(f"{argument}=None switches off the policy's {theirs:g} {unit}")
@@ -115,7 +132,7 @@ _LESS_IS_LOOSER = ("ttft_percentile", "min_tokens_per_s")
 
 
 def _policys_limits(
-    run: LoadedPolicy | None, bucket: Bucket
+    run: LoadedPolicy | None, bucket: Bucket, concurrency: int
 ) -> Iterator[tuple[str, str, float, str]]:
     """Key of the origin, argument, value and unit of what the run's policy says of ``bucket``."""
     if run is None:
@@ -128,8 +145,7 @@ def _policys_limits(
         value = getattr(policy.itl, key)
         if value is not None:
             yield f"itl.{key}", argument, value, "ms"
-    rate = policy.tgs.min_tokens_per_s
-    rate = rate.get(1) if isinstance(rate, Mapping) else rate
+    rate = policy.min_rate(concurrency)
     if rate is not None:
         yield "tgs.min_tokens_per_s", "min_tokens_per_s", rate, "tokens/s"
 
@@ -151,7 +167,9 @@ def _skeleton(run: LoadedPolicy | None) -> dict[str, Any]:
     if run is None:
         return {"version": 1}
     raw: dict[str, Any] = run.policy.model_dump(mode="json")
-    del raw["memory"]  # limits of the whole service: judged where the sla.yaml itself is gated
+    # Limits of the whole service are judged where the sla.yaml itself is gated, and so is its load:
+    # a test says for itself how many requests it sends at once.
+    del raw["memory"], raw["goodput"], raw["workload"]["load"]
     return raw
 
 

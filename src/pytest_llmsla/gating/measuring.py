@@ -12,7 +12,7 @@ import pytest
 from ..errors import LlmslaError, TargetError
 from ..finding import Finding, Limit
 from ..reports.text import failure_block
-from ..rules.tgs import undocumented
+from ..rules.conditions import undocumented
 from ..session import Gate, Session
 from ..targets import Target
 from . import running
@@ -21,14 +21,19 @@ from .items import SlaItem
 from .outcomes import NO_RESULT
 from .progress import GateProgress
 from .properties import properties_of
-from .state import GATE, LOADED, OPTIONS
+from .state import GATE, LOADED, OPTIONS, RESUME
+from .stopping import stoppable
 
 
 class Measuring:
     """Owns the run's :class:`~pytest_llmsla.session.Session`."""
 
-    def __init__(self, config: pytest.Config, *, refused: str | None = None) -> None:
+    def __init__(
+        self, config: pytest.Config, *, refused: str | None = None, planned: bool = False
+    ) -> None:
+        """``planned``: limits are, so that what becomes of their tests will be on record."""
         self._config = config
+        self._planned = planned
         self._opts = config.stash[OPTIONS]
         self._refused = refused
         self._session: Session | None = None
@@ -56,6 +61,7 @@ class Measuring:
                     run_dir=running.run_dir(self._config),
                     keep_text=loaded is not None and loaded.policy.report.keep_text,
                     signoff=self._opts.signoff,
+                    resume=self._config.stash.get(RESUME, None),
                 )
                 assert session.writer  # opens the log: an unwritable folder is told now
             except OSError as e:
@@ -95,8 +101,12 @@ class Measuring:
                 f"record_tgs({value!r}): valid: a finite number of tokens per second above 0.",
                 pytrace=False,
             )
-        self.opened().record_tgs(item.nodeid, float(value), _plain(conditions))
-        missing = undocumented(conditions)
+        try:
+            given = _plain(conditions)
+        except RecursionError:
+            pytest.fail("record_tgs: a condition holds itself; valid: plain values.", pytrace=False)
+        self.opened().record_tgs(item.nodeid, float(value), given)
+        missing = undocumented(given)  # as on record, so that a later check says the same
         if missing:
             pytest.fail(
                 f"record_tgs({value:g}): {missing}. A rate without its four conditions cannot be "
@@ -109,9 +119,11 @@ class Measuring:
         self._check_refused(item)
         try:
             gate = self.opened().gate(None, self._config.stash[LOADED])
-            gate.measure(self._buckets(gate, item.session))
+            with stoppable():
+                gate.measure(self._wanted(gate, item.session))
         except LlmslaError as e:
-            pytest.fail(f"{item.limit.id}: could not be measured: {e}", pytrace=False)
+            words = f"{item.limit.id}: could not be measured: {e}"
+            raise pytest.fail.Exception(words, pytrace=False) from None
         finally:
             self._console.settle()
         found = gate.finding(item.limit.id)
@@ -157,7 +169,7 @@ class Measuring:
             for item in session.items:
                 if GATE in item.stash:
                     self.gate_of(item)
-            self._session.close(_ended(session))
+            self._session.close(_ended(session), outcomes_follow=self._planned)
         except (LlmslaError, OSError):
             pass  # a disk that filled up: the reporting side finds the log cut, and says so
 
@@ -169,11 +181,21 @@ class Measuring:
                 item.user_properties.append(NO_RESULT)
             pytest.fail(self._refused, pytrace=False)
 
-    def _buckets(self, gate: Gate, session: pytest.Session) -> set[str] | None:
-        """Buckets of the selected limits; None (all) when a limit of the whole service is in."""
-        chosen = [i.limit.bucket for i in session.items if isinstance(i, SlaItem)]
-        names = {name for name in chosen if name is not None}
-        return None if None in chosen else names
+    def _wanted(self, gate: Gate, session: pytest.Session) -> set[tuple[str, int | None]] | None:
+        """Buckets and levels of the selected limits; a limit of no bucket needs all of its level.
+
+        None (all) when a limit of the whole service is in.
+        """
+        chosen = [i.limit for i in session.items if isinstance(i, SlaItem)]
+        out: set[tuple[str, int | None]] = set()
+        for limit in chosen:
+            if limit.bucket is not None:
+                out.add((limit.bucket, limit.concurrency))
+            elif limit.rule == "memory":
+                return None
+            else:
+                out.update((b.name, limit.concurrency) for b in gate.policy.buckets)
+        return out
 
     def _record(self, item: pytest.Item, error: BaseException | None) -> None:
         """Findings beside a failure of the body's own."""
@@ -181,7 +203,7 @@ class Measuring:
         if self._refused is not None or self._session is None:
             return
         gate = self.gate_of(item)
-        if isinstance(error, TargetError):
+        if isinstance(error, LlmslaError):
             self.opened().problem(gate.key, None, str(error))
         findings = gate.findings()
         _note(item, findings)
@@ -241,7 +263,7 @@ def _json(value: Any) -> Any:
         return value if value - value == 0 else str(value)
     if isinstance(value, Mapping):
         return {str(k): _json(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, range)):
+    if isinstance(value, (list, tuple, range, set, frozenset)):
         return [_json(v) for v in value]
     return str(value)
 

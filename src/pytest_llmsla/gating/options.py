@@ -41,6 +41,10 @@ class Options:
     preset: str | None
     signoff: bool
     inconclusive: Literal["fail", "warn"]
+    resume: Path | None
+    """The run to continue: a run folder, a report folder or a timelines.jsonl."""
+    baseline: Path | None
+    """Stored runs that this one is compared with, instead of the policy's ``baseline.path``."""
     cwd: Path
 
 
@@ -77,8 +81,20 @@ def add(parser: pytest.Parser) -> None:
         default="fail",
         help="warn: a local run that could not decide exits 0, loudly (not in CI or --sla-signoff)",
     )
-    group.addoption("--sla-resume", metavar="DIR", default=None, help="not in this version")
-    group.addoption("--sla-baseline", metavar="DIR", default=None, help="not in this version")
+    group.addoption(
+        "--sla-resume",
+        metavar="DIR",
+        default=None,
+        help="continue this run (a run folder, or a report folder's latest run) that was ended or "
+        "killed: its requests count, under the same policy, machine and model",
+    )
+    group.addoption(
+        "--sla-baseline",
+        metavar="PATH",
+        default=None,
+        help="compare the run with the stored ones here (a folder of runs, a run folder or a "
+        "timelines.jsonl); slower than baseline.tolerance allows is red",
+    )
     parser.addini(
         "sla_policy",
         "sla.yaml that gives @sla tests their target, buckets and limits (not collected itself)",
@@ -92,13 +108,13 @@ def read(config: pytest.Config) -> Options:
     Raises:
         pytest.UsageError: an option that contradicts another, or that this version lacks.
     """
-    get = config.getoption
-    for name in ("--sla-resume", "--sla-baseline"):
-        if get(name) is not None:
-            raise pytest.UsageError(
-                f"{name} {get(name)}: not implemented in this version. Leave it out; a second run "
-                "over the same --sla-report folder keeps the earlier runs beside it."
-            )
+    get, cwd = config.getoption, config.invocation_params.dir
+    baseline = get("--sla-baseline")
+    if baseline is not None and not _absolute(cwd, str(baseline)).exists():
+        raise pytest.UsageError(
+            f"--sla-baseline {baseline}: does not exist; give a folder of runs such as .llmsla, a "
+            "run folder, or a timelines.jsonl."
+        )
     inconclusive = cast('Literal["fail", "warn"]', get("--sla-inconclusive"))
     signoff = bool(get("--sla-signoff"))
     if inconclusive == "warn" and (signoff or os.environ.get("CI")):
@@ -107,11 +123,10 @@ def read(config: pytest.Config) -> Options:
             f"--sla-inconclusive=warn cannot be used with {why}: a gate may not pass undecided. "
             "Leave the option out, or use it in a local run."
         )
-    cwd = config.invocation_params.dir
     policy, by_option = _policy(config, cwd)
     ini = config.getini("sla_policy")
     base = config.inipath.parent if config.inipath else config.rootpath
-    report_dir = get("--sla-report")
+    report_dir, resume = get("--sla-report"), get("--sla-resume")
     return Options(
         policy=policy,
         by_option=by_option,
@@ -120,6 +135,8 @@ def read(config: pytest.Config) -> Options:
         preset=get("--sla-preset"),
         signoff=signoff,
         inconclusive=inconclusive,
+        resume=_absolute(cwd, str(resume)) if resume is not None else None,
+        baseline=_absolute(cwd, str(baseline)) if baseline is not None else None,
         cwd=cwd,
     )
 

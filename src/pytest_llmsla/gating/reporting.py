@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from ..errors import LlmslaError
-from ..reports import escape, folder, terminal
+from ..reports import annotate, ci, escape, folder, html, terminal
 from ..session import Session, finish
 from . import running
 from .outcomes import Outcome, Outcomes, Plan, outcomes_of
 from .properties import is_inconclusive
-from .state import LOADED, OPTIONS
+from .state import LOADED, OPTIONS, RESUME
 
 _EXIT_RED = pytest.ExitCode.TESTS_FAILED
+_FORMATS = ("terminal", "json", "markdown", "html")
+"""Reports of tests that have no sla.yaml; the default of report.formats."""
 
 
 class Reporting:
@@ -63,7 +65,15 @@ class Reporting:
                 sys.stderr.write(escape.visible(self._notes[-1]) + "\n")
             _make_red(session)
             return
+        self._summarise(self._report)
         self._conclude(session, self._report)
+
+    def _summarise(self, report: dict[str, Any]) -> None:
+        """The summary page of a CI job; without it the verdict is the same."""
+        try:
+            ci.append_summary(report, os.environ)
+        except OSError as e:
+            self._notes.append(f"WARNING: {ci.VARIABLE} cannot be written: {e}")
 
     def _must_report(self) -> bool:
         return self._opts.by_option or self._opts.signoff
@@ -109,13 +119,14 @@ class Reporting:
         self, run_dir: Path, outcomes: dict[str, Outcome], missing: Collection[tuple[str, str]]
     ) -> dict[str, Any]:
         loaded = self._config.stash.get(LOADED, None)
-        formats = () if loaded is None else loaded.policy.report.formats
+        formats = _FORMATS if loaded is None else loaded.policy.report.formats
         return finish(
             run_dir,
             outcomes if self._plan.planned else None,
             signoff=self._opts.signoff,
             missing=missing,
-            formats=formats or ("json", "markdown"),
+            formats=formats,
+            baseline=self._opts.baseline,
         )
 
     def _failed_otherwise(self, outcomes: dict[str, Outcome]) -> list[tuple[str, str]]:
@@ -131,6 +142,7 @@ class Reporting:
             release=self._config.stash[LOADED] if named else None,
             run_dir=run_dir,
             signoff=self._opts.signoff,
+            resume=self._config.stash.get(RESUME, None),
         )
         assert session.writer  # writes the run line
         session.close("nothing was measured")
@@ -143,7 +155,7 @@ class Reporting:
         encoding = getattr(getattr(stream, "_file", None), "encoding", None)
         terminalreporter.section("sla")
         lines: list[str] = []
-        if self._report is not None and self._wants_table():
+        if self._report is not None and self._wants("terminal"):
             table = terminal.render(
                 self._report,
                 width=int(getattr(stream, "fullwidth", 100)),
@@ -153,15 +165,20 @@ class Reporting:
             lines += table.splitlines()
         if self._run_dir is not None and self._report is not None:
             lines.append(escape.fit(f"reports: {self._shown(self._run_dir)}", encoding))
+            if self._wants("html") and (lacking := html.missing()):
+                lines.append(f"note: {lacking}")
         lines += [
             escape.fit(escape.visible(note, keep_newlines=True), encoding) for note in self._notes
         ]
+        if self._report is not None and os.environ.get(annotate.ON_GITHUB) == "true":
+            checkout = annotate.Checkout.of(os.environ, self._opts.cwd)
+            lines += annotate.github(self._report, checkout)
         for line in lines:
             terminalreporter.write_line(line)
 
-    def _wants_table(self) -> bool:
+    def _wants(self, what: str) -> bool:
         loaded = self._config.stash.get(LOADED, None)
-        return loaded is None or "terminal" in loaded.policy.report.formats
+        return what in (_FORMATS if loaded is None else loaded.policy.report.formats)
 
     def _shown(self, path: Path) -> str:
         cwd = self._opts.cwd

@@ -26,7 +26,8 @@ def begin(config: pytest.Config, plan: Plan) -> None:
     if plan.selected_tests:
         from .measuring import Measuring
 
-        config.stash[MEASURING] = Measuring(config, refused=worker and worker.refused)
+        refused = None if worker is None else worker.refused
+        config.stash[MEASURING] = Measuring(config, refused=refused, planned=bool(plan.planned))
         config.pluginmanager.register(config.stash[MEASURING], _MEASURING_NAME)
     if worker is None:
         report_for(config, plan)

@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from ..finding import Limit
     from ..policy import LoadedPolicy
+    from ..resume import Earlier
     from .marker import SlaMark
     from .measuring import Measuring
     from .options import Options
@@ -26,6 +27,8 @@ class MarkGate(NamedTuple):
 OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
 LOADED: pytest.StashKey[LoadedPolicy] = pytest.StashKey()
 """The run's policy: named on the command line, else ini ``sla_policy`` once a mark needs it."""
+RESUME: pytest.StashKey[Earlier | None] = pytest.StashKey()
+"""The run that this one continues."""
 GATE: pytest.StashKey[MarkGate] = pytest.StashKey()
 """On a marked item's own stash."""
 IMPLIED: pytest.StashKey[bool] = pytest.StashKey()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from .outcomes import Plan
+from .stopping import Terminated, stoppable
 
 BRIDGE_NAME = "llmsla-xdist"
 _KEY = "llmsla"
@@ -34,6 +38,7 @@ class WorkerInput(NamedTuple):
     def tell_plan(self, plan: Plan) -> None:
         """Give the controller this worker's plan."""
         if self.folder is not None:
+            (self.folder / f"{self.name}.pid").write_text(str(os.getpid()), encoding="utf-8")
             plan.write(self.folder / f"{self.name}.plan.json")
 
     def tell_run_dir(self, path: Path) -> None:
@@ -57,6 +62,7 @@ class XdistBridge:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._folder: Path | None = None
+        self._stoppable = ExitStack()
         self.died: list[str] = []
         """Workers that ended without finishing, and what is known of it."""
 
@@ -97,15 +103,29 @@ class XdistBridge:
         if plan.selected_tests and workers > 1:
             raise pytest.UsageError(REFUSAL.format(workers=workers, tests=plan.selected_tests))
         running.report_for(self._config, plan)
+        if plan.selected_tests:
+            self._stoppable.enter_context(stoppable())
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Told to end (SIGTERM), end the worker that measures, as Ctrl-C does: it closes the log,
+        and this process reports. pytest-xdist by itself lets it go on for another five seconds."""
+        if self._folder is None or not isinstance(excinfo.value, Terminated):
+            return
+        for path in self._folder.glob("*.pid"):
+            with suppress(OSError, ValueError):  # it has ended by itself
+                os.kill(int(path.read_text(encoding="utf-8")), signal.SIGINT)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Remember a worker that died."""
+        """Remember a worker that died; its process id may be another process's from now on."""
+        if self._folder is not None:
+            (self._folder / f"{node.gateway.id}.pid").unlink(missing_ok=True)
         if error:
             self.died.append(f"worker {node.gateway.id} died ({error})")
 
     def pytest_unconfigure(self) -> None:
         """Remove what the workers told."""
+        self._stoppable.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .http_models import HttpTarget
+from .limit_models import Bucket
 from .loader import (
     PUBLISHED_RULES,
     LoadedPolicy,
@@ -9,19 +11,14 @@ from .loader import (
     load_policy,
     policy_from_mapping,
 )
-from .models import (
-    Bucket,
-    Policy,
-    PythonTarget,
-    Sampling,
-    ScriptedTarget,
-    Target,
-    TransformersTarget,
-)
+from .models import Policy
+from .target_models import PythonTarget, ScriptedTarget, Target, TransformersTarget
+from .workload_models import Sampling
 
 __all__ = [
     "PUBLISHED_RULES",
     "Bucket",
+    "HttpTarget",
     "LoadedPolicy",
     "Policy",
     "PythonTarget",

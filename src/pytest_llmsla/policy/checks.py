@@ -7,16 +7,17 @@ those), so that one reading reports every problem of a file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-Path = tuple[str | int, ...]
+from ..finding import CONDITIONS
+from .http_checks import http_problems
+from .load_checks import has_pace, levels_of, load_problems, pace_problems
+from .problems import Path, Problem, by_bucket_problems, dig, listed, number, whole
 
 EMBEDDED_MODEL = "smollm2-135m-instruct"
-CONDITIONS = ("prompt_lengths", "sampling", "concurrency", "memory")
 # Letters of any script; no dot, slash, colon or bracket, which mean something in ids and paths.
 BUCKET_NAME = r"^[^\W\d_][\w-]*$"
-RESERVED_NAMES = ("tgs", "memory", "policy")
+RESERVED_NAMES = ("tgs", "memory", "goodput", "policy")
 ALPHA_PASS: Mapping[str, float | None] = {
     "fast": 0.20,
     "normal": 0.05,
@@ -24,44 +25,6 @@ ALPHA_PASS: Mapping[str, float | None] = {
     "observed": None,
 }
 ALPHA_FAIL = 0.01
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong: at which key, and in words."""
-
-    path: Path
-    text: str
-
-
-def dig(raw: object, *path: str | int, default: Any = None) -> Any:
-    """The value at ``path``, ``default`` where any step is missing."""
-    here: Any = raw
-    for step in path:
-        if isinstance(step, int):
-            found = isinstance(here, (list, tuple)) and step < len(here)
-        else:
-            found = isinstance(here, Mapping) and step in here
-        if not found:
-            return default
-        here = here[step]
-    return here
-
-
-def listed(raw: object, *path: str | int, default: Any = None) -> list[Any]:
-    """The list at ``path``; empty where there is none."""
-    found = dig(raw, *path, default=default)
-    return list(found) if isinstance(found, (list, tuple)) else []
-
-
-def whole(value: object) -> int | None:
-    """``value`` when it is a whole number (a boolean is not), else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def number(value: object) -> float | None:
-    """``value`` when it is a number (a boolean is not), else None."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def with_lower_edges(buckets: Sequence[Any]) -> list[Any]:
@@ -83,8 +46,10 @@ def rule_problems(raw: Mapping[str, Any]) -> list[Problem]:
     return [
         *_bucket_problems(raw),
         *_target_problems(raw),
+        *http_problems(raw),
         *_workload_problems(raw),
         *_tgs_problems(raw),
+        *load_problems(raw),
         *_budget_problems(raw),
     ]
 
@@ -210,19 +175,7 @@ def _workload_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
                     ("workload", "sampling", name),
                     "the transformers target has no such parameter: use repetition_penalty",
                 )
-    prompts = dig(raw, "workload", "prompts")
-    names = [n for n in (dig(b, "name") for b in listed(raw, "buckets")) if n]
-    if isinstance(prompts, Mapping):
-        for unknown in [p for p in prompts if p not in names]:
-            yield Problem(
-                ("workload", "prompts", unknown),
-                f"there is no bucket {unknown!r}; buckets: {', '.join(map(str, names))}",
-            )
-        for missing in [n for n in names if n not in prompts]:
-            yield Problem(
-                ("workload", "prompts"),
-                f"the bucket {missing!r} has no prompts: add {missing}: FILE",
-            )
+    yield from by_bucket_problems(raw, ("workload", "prompts"), "prompts", "FILE")
 
 
 def _tgs_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
@@ -235,15 +188,6 @@ def _tgs_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
                 f"{', '.join(left_out)} left out: rule 3 always asks for all four conditions, "
                 f"[{', '.join(CONDITIONS)}]; remove the key or list all four",
             )
-    concurrency = listed(raw, "tgs", "concurrency", default=[1])
-    least = dig(raw, "tgs", "min_tokens_per_s")
-    if isinstance(least, Mapping):
-        for c in least:
-            if str(c) not in [str(x) for x in concurrency]:
-                yield Problem(
-                    ("tgs", "min_tokens_per_s"),
-                    f"names concurrency {c}, which tgs.concurrency does not list",
-                )
 
 
 ITL_QUANTILES: Mapping[str, float] = {
@@ -265,22 +209,33 @@ def quantiles_in_force(raw: Mapping[str, Any]) -> dict[str, float]:
     for k, q in ITL_QUANTILES.items():
         if number(dig(raw, "itl", k, default=_ITL_DEFAULT.get(k))) is not None:
             out[f"itl.{k}"] = q
+    share = number(dig(raw, "goodput", "min_share"))
+    if share is not None and 0 < share < 1:
+        out["goodput.min_share"] = share
     return out
 
 
 def _budget_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
     budget = whole(dig(raw, "evidence", "max_requests"))
     alpha = ALPHA_PASS.get(str(dig(raw, "evidence", "preset", default="normal")))
-    if budget is None or budget < 1 or alpha is None:
-        return  # auto is always enough; observed never passes
+    counted = budget is not None and budget >= 1  # auto is always enough
+    if alpha is None or not (counted or has_pace(raw)):
+        return  # observed never passes
     from ..stats import clean_units_to_pass
 
-    needed = {k: clean_units_to_pass(q, alpha) for k, q in quantiles_in_force(raw).items()}
+    clean = {k: clean_units_to_pass(q, alpha) for k, q in quantiles_in_force(raw).items()}
+    yield from pace_problems(raw, max(clean.values(), default=0))
+    if budget is None or budget < 1:
+        return
+    # A unit of evidence is as many requests as are in flight together.
+    block = max(levels_of(raw), default=1)
+    needed = {k: n * block for k, n in clean.items()}
     short = {k: n for k, n in needed.items() if n > budget}
     if short:
         words = ", ".join(f"{k} needs {n}" for k, n in short.items())
+        at = f" at concurrency {block}" if block > 1 else ""
         yield Problem(
             ("evidence", "max_requests"),
-            f"{budget} cannot reach PASS even when every request is clean: {words} "
+            f"{budget} cannot reach PASS{at} even when every request is clean: {words} "
             f"(risk of a wrong PASS {alpha:g}). Give at least {max(short.values())}, or auto",
         )

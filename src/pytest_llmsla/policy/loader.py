@@ -17,17 +17,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..errors import UsageError
-from .checks import Path as KeyPath
-from .checks import Problem, rule_problems
+from .checks import rule_problems
 from .file import expand, file_problems
-from .messages import describe, nearest, problems_of
-from .models import (
-    TARGETS,
-    Bucket,
-    Policy,
-)
+from .http_models import HttpTarget
+from .kinds import with_known_kind
+from .limit_models import Bucket
+from .load_checks import pin_trace
+from .messages import nearest, problems_of
+from .models import Policy
 from .nodes import Document, named_path, read_yaml
-from .pending import NOT_YET, PENDING_KINDS, same, split_pending
+from .pending import split_pending
+from .problems import Path as KeyPath
+from .problems import Problem
 
 PUBLISHED_RULES: Mapping[str, Any] = {
     "version": 1,
@@ -71,6 +72,19 @@ class LoadedPolicy:
         """A path of the policy: relative ones start at the policy's folder."""
         return self.base / path
 
+    def target_spec(self) -> dict[str, Any]:
+        """The ``target`` mapping as :func:`targets.load` takes it: paths of an HTTP target start
+        at the policy's folder. The policy itself keeps them as written, so that its hash does not
+        depend on where it lies."""
+        spec = self.policy.target.model_dump(mode="json")
+        if isinstance(self.policy.target, HttpTarget):
+            for name in ("api_key_file", "verify_tls", "tokenizer"):
+                path = spec.get(name)
+                # A tokenizer may be an id as well: then nothing of that name is here.
+                if isinstance(path, str) and self.resolve(path).exists():
+                    spec[name] = str(self.resolve(path).absolute())
+        return spec
+
     @property
     def kv_plan_path(self) -> Path | None:
         """The file of ``itl.kv_plan``."""
@@ -107,7 +121,15 @@ def load_policy(
     Raises:
         UsageError: all problems of the file, one a line.
     """
-    path = Path(path)
+    try:
+        return _loaded(Path(path), os.environ if environ is None else environ, to_run)
+    except UsageError as e:
+        text = str(e)
+    # Anew, from here: the frames above hold the file, in which a key may be written by mistake.
+    raise UsageError(text)
+
+
+def _loaded(path: Path, environ: Mapping[str, str], to_run: bool) -> LoadedPolicy:
     where = str(path)
     data = _bytes(path)
     doc = read_yaml(data, where)
@@ -119,8 +141,9 @@ def load_policy(
             f"{where}: holds {given}; a policy is a mapping of keys and begins with version: 1"
         )
     draft = _Draft(doc.value, where, doc, list(doc.problems))
-    draft.problems += expand(draft.raw, os.environ if environ is None else environ, to_run)
+    draft.problems += expand(draft.raw, environ, to_run)
     draft.problems += file_problems(draft.raw, path.parent, to_run)
+    draft.problems += pin_trace(draft.raw, path.parent)
     policy = _validated(draft)
     return LoadedPolicy(
         policy=policy,
@@ -205,7 +228,7 @@ class _Draft:
 
 def _validated(draft: _Draft) -> Policy:
     raw, pending = split_pending(draft.raw)
-    raw, kind = _with_known_kind(raw)
+    raw, kind = with_known_kind(raw)
     problems = [*draft.problems, *pending, *kind]
     policy: Policy | None = None
     try:
@@ -216,38 +239,6 @@ def _validated(draft: _Draft) -> Policy:
     if policy is None or problems:
         raise UsageError(_report(problems, draft))
     return policy
-
-
-def _with_known_kind(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """``raw`` with a kind of target that exists, and no keys at the default of another kind."""
-    target = raw.get("target")
-    if not isinstance(target, dict):
-        return raw, []
-    kind = target.get("kind", "transformers")
-    model = TARGETS.get(kind) if isinstance(kind, str) else None
-    if model is not None:
-        defaults = {
-            k: f.default
-            for m in TARGETS.values()
-            for k, f in m.model_fields.items()
-            if k not in model.model_fields and not f.is_required()
-        }
-        defaults["entry"] = None
-        kept = {
-            k: v
-            for k, v in target.items()
-            if k in model.model_fields or k not in defaults or not same(v, defaults[k])
-        }
-        return {**raw, "target": {**kept, "kind": kind}}, []
-    implemented = ", ".join(TARGETS)
-    if kind in PENDING_KINDS:
-        text = f"{kind} is {NOT_YET}; implemented: {implemented}"
-    else:
-        close = nearest(kind, [*TARGETS, *PENDING_KINDS]) if isinstance(kind, str) else None
-        guess = f". Did you mean {close}?" if close else ""
-        text = f"got {describe(kind)}; valid: {implemented}{guess}"
-    # The other keys of an unknown kind cannot be judged: leave the target out.
-    return {k: v for k, v in raw.items() if k != "target"}, [Problem(("target", "kind"), text)]
 
 
 def _report(problems: list[Problem], draft: _Draft) -> str:

@@ -10,11 +10,14 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from .checks import Path, Problem, dig
-from .models import TARGETS, VALID, Policy
-from .pending import NOT_YET, PENDING
+from .credentials import hidden
+from .keys import TEXT, VALID
+from .models import Policy
+from .problems import Path, Problem, dig
+from .target_models import TARGETS
 
 _TTFT = "a TTFT limit always names its prompt length: give each bucket its own ttft_ms (rule 1)"
+_HEADERS: Path = ("target", "headers")
 _NAMED = "a memory limit names which number it is about: "
 
 
@@ -50,11 +53,19 @@ def _locate(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> tuple[Path, F
             model = _model_of(path, info, raw)
         elif path == ("target",) and step in TARGETS:
             model = TARGETS[step]
+        elif path == _HEADERS or (model is None and step in _keys_at(raw, path)):
+            path = (*path, step)
         elif model is not None and step == loc[-1]:
             return (*path, step), None
         else:
             break  # a union branch: the message is about the whole key
     return path, info
+
+
+def _keys_at(raw: Mapping[str, Any], path: Path) -> Mapping[Any, Any]:
+    """The mapping at ``path``, whose keys are the user's own; empty where there is none."""
+    found = dig(raw, *path)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _model_of(path: Path, info: FieldInfo, raw: Mapping[str, Any]) -> type[BaseModel] | None:
@@ -98,9 +109,30 @@ def _bad_value(path: Path, given: object, info: FieldInfo | None) -> str:
     words = valid_words(info)
     if path[0] == "buckets" and isinstance(path[-1], int):
         words = "a mapping such as {name: short, prompt_max: 128, ttft_ms: 300}"
+    if path[:-1] == _HEADERS:
+        words = TEXT
+    if hidden(path):
+        text = f"got {_sort_of(given)}; valid: {words}"
+        return f"{text}. Write it in quotes." if _is_number(given) else text
     text = f"got {describe(given)}; valid: {words}"
-    hint = _hint(given, words)
+    item = isinstance(path[-1], int) and words.startswith("a list")
+    hint = "" if item else _hint(given, words)
     return f"{text}. {hint}" if hint else text
+
+
+def _sort_of(given: object) -> str:
+    """What a value is, without the value: it may be a credential."""
+    if given is None or isinstance(given, (bool, Mapping)):
+        return describe(given)
+    if _is_number(given):
+        return "a number"
+    if isinstance(given, (list, tuple)):
+        return "a list"
+    return "text" if given else "empty text"
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, (int, float)) and not isinstance(given, bool)
 
 
 def _hint(given: object, words: str) -> str:
@@ -121,7 +153,7 @@ def _hint(given: object, words: str) -> str:
             return f"Did you mean {given * 100:g}?"
         if "whole number" in words and given.is_integer():
             return f"Write {int(given)}."
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
+    if isinstance(given, (int, float)) and _is_number(given):
         if words.startswith("a share") and 1 <= given < 100:
             return f"Did you mean {given / 100:g}?"
         if words.startswith(("text", "the path")):
@@ -153,14 +185,19 @@ def unknown_key(path: Path, raw: Mapping[str, Any]) -> str:
     if special:
         return f"unknown key; {special}"
     close = nearest(name, known)
-    owners = [
-        k for k, model in TARGETS.items() if parent == ("target",) and name in model.model_fields
-    ]
+    owners = _kinds_with(path) if path[0] == "target" else []
     if owners:
         kind = dig(raw, "target", "kind", default="transformers")
-        return f"belongs to target kind {' and '.join(owners)}, not to {kind}: remove it"
+        *more, last = owners
+        listed = f"{', '.join(more)} and {last}" if more else last
+        return f"belongs to target kind {listed}, not to {kind}: remove it"
     guess = f" Did you mean {close}?" if close else ""
     return f"unknown key.{guess} Valid here: {', '.join(known)}"
+
+
+def _kinds_with(path: Path) -> list[str]:
+    """The kinds of target that have the key at ``path``."""
+    return [k for k in TARGETS if path[-1] in known_keys(path[:-1], {"target": {"kind": k}})]
 
 
 def _special(name: str, parent: Path) -> str:
@@ -180,8 +217,5 @@ def known_keys(parent: Path, raw: Mapping[str, Any]) -> list[str]:
         info = model.model_fields.get(step)
         model = None if info is None else _model_of(parent[: i + 1], info, raw)
     if model is None:
-        return sorted(str(p[-1]) for p in PENDING if p[:-1] == parent)
+        return []
     return [k for k in model.model_fields if k != "prompt_min"]
-
-
-__all__ = ["NOT_YET", "describe", "known_keys", "nearest", "problems_of", "unknown_key"]

@@ -15,7 +15,9 @@ from typing import Any
 import yaml
 
 from ..errors import UsageError
-from .checks import BUCKET_NAME, Path, Problem
+from .checks import BUCKET_NAME
+from .credentials import hidden
+from .problems import Path, Problem
 
 MAX_BYTES = 200_000
 MAX_VALUES = 20_000
@@ -258,7 +260,9 @@ class _Reader:
         return text
 
     def _ambiguous(self, node: yaml.ScalarNode, path: Path, text: str) -> str:
-        self._problem(path, node, f"got {_short(node.value)}, {text}")
+        # What may be a credential is not repeated, as in every other message.
+        given = "a value" if hidden(path) else _short(node.value)
+        self._problem(path, node, f"got {given}, {text}")
         return str(node.value)
 
 

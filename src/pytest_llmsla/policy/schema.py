@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import VERSION
 
-from .models import VALID, Policy
+from .keys import VALID
+from .models import Policy
 
 
 def sla_schema() -> dict[str, Any]:

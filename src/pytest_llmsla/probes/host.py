@@ -72,6 +72,7 @@ def facts(*, nvml: Any = None, root: Path = Path("/")) -> dict[str, Any]:
         },
         "cpu": _cpu(root),
         "memory_gib": _finite(psutil.virtual_memory().total / GIB),
+        "memory_limit_gib": memory_limit_gib(root),
         "load_average": _load_average(),
         "packages": package_versions(PACKAGES),
         "gpus": gpus,
@@ -221,19 +222,28 @@ def _affinity() -> int:
     return os.cpu_count() or 1
 
 
+def memory_limit_gib(root: Path = Path("/")) -> float | None:
+    """Memory this process may use, GiB: the tightest cgroup limit on the way up; None: no limit."""
+    said = [_read(folder / "memory.max") for folder in _cgroups(root)]
+    said.append(_read(root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    limits = [int(text) for text in said if text is not None and text.isdecimal()]
+    # Version 1 has no word for "none": it tells a number near 2**63.
+    return min((n / GIB for n in limits if 0 < n < 2**60), default=None)
+
+
 def _quotas_v2(root: Path) -> list[float | None]:
+    return [_quota_of((_read(folder / "cpu.max") or "").split()) for folder in _cgroups(root)]
+
+
+def _cgroups(root: Path) -> list[Path]:
+    """This process's cgroup (version 2) and those above it."""
     own = None
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
         if line.startswith("0::"):
             own = line[3:].strip("/")
     base = root / "sys/fs/cgroup"
     folder = base / own if own else base
-    found: list[float | None] = []
-    while True:
-        found.append(_quota_of((_read(folder / "cpu.max") or "").split()))
-        if folder == base or base not in folder.parents:
-            return found
-        folder = folder.parent
+    return [folder, *(up for up in folder.parents if up == base or base in up.parents)]
 
 
 def _quota_v1(root: Path) -> float | None:

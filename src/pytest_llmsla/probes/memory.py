@@ -11,8 +11,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from .card_samples import card_sources
 from .nvml import Card, CardError, card_use, find_card, open_nvml
 from .rss import RssWindow
+from .sampler import Source
 
 GIB = float(1 << 30)
 
@@ -178,6 +180,11 @@ class MemoryProbe:
         out["since"] = self._since
         out["methods"] = self._methods(len(cards), rss.method)
         return out
+
+    def sources(self) -> list[Source]:
+        """The cards of this device over time, for a sampler; none where they cannot be told."""
+        found = [self._window(o).card for o in self._framework.cards(self.device)]
+        return card_sources(self._nvml, [card for card in found if card is not None])
 
     def _window(self, ordinal: int) -> _CardWindow:
         if ordinal not in self._windows:

@@ -40,6 +40,8 @@ _ASCII_TABLE = str.maketrans(_ASCII_MARKS)
 _MD_SPECIAL = re.compile(r"[\\`*\[\]|~$]")
 _MD_UNDERSCORE = re.compile(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 _MD_LINE_START = re.compile(r"^(\s*)([#+=-]|\d+(?=[.)](?:\s|$)))")
+_RIGHT_TO_LEFT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
+_BEFORE_FIGURE = re.compile(rf"(?<=[{_RIGHT_TO_LEFT}])(?=\s*[:;,=/(·]\s*\d)")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 
 
@@ -49,8 +51,11 @@ def visible(text: object, *, keep_newlines: bool = False) -> str:
     Line breaks become ``\n`` unless ``keep_newlines``. The result encodes as UTF-8 and holds no
     control character.
     """
+    raw = str(text)
+    if raw.isprintable():  # nearly always, and many times faster
+        return raw
     out: list[str] = []
-    for ch in str(text):
+    for ch in raw:
         if ch == "\n" and keep_newlines:
             out.append(ch)
         elif unicodedata.category(ch) in _HIDDEN:
@@ -67,6 +72,14 @@ def _spell(ch: str) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def in_order(text: str, mark: str = "\u200e") -> str:
+    """``text`` with ``mark`` where a right-to-left name would draw the figure behind it before it.
+
+    In ``طويل: 30`` the name and the figure would change places for the eye.
+    """
+    return _BEFORE_FIGURE.sub(mark, text)
 
 
 def shortened(text: object, longest: int = LONGEST) -> str:
@@ -111,7 +124,7 @@ def markdown(text: object, longest: int = LONGEST) -> str:
     shown = shortened(text, longest)
     shown = _MD_SPECIAL.sub(lambda m: "\\" + m.group(), shown)
     shown = _MD_UNDERSCORE.sub(r"\\_", shown)
-    shown = "".join(_ENTITIES.get(ch, ch) for ch in shown)
+    shown = in_order("".join(_ENTITIES.get(ch, ch) for ch in shown), "&lrm;")
     # GitHub links bare addresses: take the marks away by which it knows them.
     shown = shown.replace("://", "&#58;//")
     shown = re.sub(r"(?i)\bwww\.", lambda m: m.group()[:3] + "&#46;", shown)

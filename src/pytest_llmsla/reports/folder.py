@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from . import json_report, markdown
+from . import html, json_report, markdown
 
 MARKDOWN_NAME = "report.md"
 TIMELINES_NAME = "timelines.jsonl"
@@ -17,14 +17,15 @@ RUNS = "runs"
 def write_reports(
     report: Mapping[str, Any], run_dir: Path, *, formats: tuple[str, ...] = ("json", "markdown")
 ) -> None:
-    """Write report.json, report.md and the ``latest`` pointer of a run.
+    """Write report.json, report.md, report.html and the ``latest`` pointer of a run.
 
-    report.json is always written: it is what the others are made from.
+    report.json is always written, and first: it is what the others are made from.
 
     Args:
         report: the dict of report.json.
         run_dir: ``<report dir>/runs/<UTC>``.
-        formats: names of ``report.formats``; ``markdown`` adds report.md.
+        formats: names of ``report.formats``; ``markdown`` adds report.md, ``html`` report.html
+            where the extra ``[html]`` is installed (:func:`html.missing` says whether).
 
     Raises:
         InternalError: a number is not finite.
@@ -33,6 +34,8 @@ def write_reports(
     json_report.write(report, run_dir)
     if "markdown" in formats:
         write_markdown(report, run_dir)
+    if "html" in formats and not html.missing():
+        write_html(report, run_dir)
     if run_dir.parent.name == RUNS:
         json_report.point_latest(run_dir)
 
@@ -47,6 +50,38 @@ def write_markdown(report: Mapping[str, Any], run_dir: Path) -> Path:
     path = run_dir / MARKDOWN_NAME
     json_report.write_text(path, text)
     return path
+
+
+def write_html(report: Mapping[str, Any], run_dir: Path) -> Path:
+    """Write ``run_dir/report.html`` from ``report`` and the files beside it; returns its path.
+
+    Raises:
+        UsageError: the extra ``[html]`` is not installed.
+        OSError: it cannot be written.
+    """
+    path = run_dir / html.REPORT_HTML
+    text = html.render(report, digests=digests(run_dir), history=history(run_dir))
+    json_report.write_text(path, text)
+    return path
+
+
+def write_beside(path: Path, text: str) -> Path:
+    """Write ``text`` to ``path``, or to ``name-2`` and on where another text stands there.
+
+    A file that differs may carry signatures, so it is kept. Returns the file that holds the text.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    number = 1
+    while True:
+        here = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+        if not here.exists():
+            json_report.write_text(here, text)
+            return here
+        if here.read_bytes() == text.encode("utf-8"):
+            return here
+        number += 1
 
 
 def digests(run_dir: Path) -> dict[str, str]:

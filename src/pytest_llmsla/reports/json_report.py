@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InternalError, UsageError
+from . import shape
 
 REPORT_NAME = "report.json"
 LATEST = "latest"
@@ -21,26 +23,29 @@ SCHEMA = "llmsla-report/1"
 
 
 def dumps(report: Mapping[str, Any], *, ascii_only: bool = False) -> str:
-    """``report`` as JSON text, ending in a line break.
+    """``report`` as JSON text, ending in a line break; ``series`` comes last, on one line.
 
-    Lone surrogates and control characters are written as ``\\u`` escapes, so that the text
-    always encodes as UTF-8 and every JSON reader takes it; with ``ascii_only`` everything
-    outside ASCII is.
+    Lone surrogates, control characters and what turns or hides text are written as ``\\u`` escapes,
+    so that the text always encodes as UTF-8 and every reader takes it; with ``ascii_only``
+    everything outside ASCII is.
 
     Raises:
         InternalError: a number in it is NaN or infinite; the message names its place.
     """
     refuse_non_finite(report)
-    text = json.dumps(report, ensure_ascii=ascii_only, allow_nan=False, indent=2)
-    return "".join(_escaped(ch) for ch in text) + "\n" if _needs_escape(text) else text + "\n"
+    rest = {key: value for key, value in report.items() if key != "series"}
+    text = json.dumps(rest, ensure_ascii=ascii_only, allow_nan=False, indent=2)
+    if "series" in report:
+        # Thousands of numbers, one a line, would hide everything else.
+        series = json.dumps(
+            report["series"], ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":")
+        )
+        text = f'{text[:-2]},\n  "series": {series}\n}}'
+    return _UNSEEN.sub(lambda m: f"\\u{ord(m[0]):04x}", text) + "\n"
 
 
-def _needs_escape(text: str) -> bool:
-    return any("\x7f" <= ch <= "\x9f" or "\ud800" <= ch <= "\udfff" for ch in text)
-
-
-def _escaped(ch: str) -> str:
-    return f"\\u{ord(ch):04x}" if "\x7f" <= ch <= "\x9f" or "\ud800" <= ch <= "\udfff" else ch
+_UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+"""Controls, invisible characters, marks of direction, line separators, lone surrogates."""
 
 
 def refuse_non_finite(value: object, place: str = "report") -> None:
@@ -135,15 +140,16 @@ def resolve_latest(report_dir: Path) -> Path | None:
         return pointer.resolve()
     if not pointer.is_file():
         return None
-    run_dir = report_dir / pointer.read_text(encoding="utf-8").strip()
+    run_dir = report_dir / pointer.read_text(encoding="utf-8", errors="replace").strip()
     return run_dir.resolve() if run_dir.is_dir() else None
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A report.json read back.
+    """A report.json read back: of the types of its schema, and no better than its findings.
 
     Raises:
-        UsageError: the file is missing, no JSON, or not a report of a known schema.
+        UsageError: the file is missing, no JSON, not a report of a known schema, of other types, or
+            says of itself what its findings do not.
     """
     try:
         raw = path.read_text(encoding="utf-8")
@@ -153,8 +159,8 @@ def read(path: Path) -> dict[str, Any]:
             f"{REPORT_NAME}, such as .llmsla/latest"
         ) from err
     try:
-        report = json.loads(raw, parse_constant=_refuse_constant)
-    except ValueError as err:
+        report = json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as err:
         raise UsageError(
             f"{path}: is no JSON ({err}). Judge its timelines.jsonl again with llmsla check"
         ) from err
@@ -164,11 +170,23 @@ def read(path: Path) -> dict[str, Any]:
             f"{path}: schema is {given!r}; this version reads {SCHEMA!r}. "
             "Use the version of pytest-llmsla that wrote it, or give another file"
         )
+    if text := shape.misfit(report, schema("report")) or shape.contradiction(report):
+        raise UsageError(
+            f"{path}: is damaged or was edited: {text}. Judge its timelines.jsonl again with "
+            "llmsla check"
+        )
     return report
 
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 def sha256(path: Path) -> str:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import numbers, phrases, summary
+from . import baseline, front, numbers, phrases, server, summary, wording
 from .escape import markdown as md
 
-_RULES = (
-    ("ttft", "1", "Time to first token has a limit that names its prompt length."),
-    ("itl", "2", "P50, P95 and P99 of inter-token latency are reported; P95 has a limit."),
-    ("tgs", "3", "A TGS figure carries prompt lengths, sampling, concurrency and memory."),
-    ("error", "", "Failed requests stay within their limit."),
-    ("memory", "", "Memory stays within its named limit."),
-)
 _LONG = 4000
 _MOST_ROWS = 100
 """Rows of an open-ended list; report.json has all of them."""
@@ -38,19 +31,30 @@ def render(
         _head(report),
         _rules(report),
         _outcome(report),
+        _baseline(report),
         _evidence(report),
         _tgs(report),
-        _fact_section("Conditions", report.get("policy") or {}),
+        _fact_section("Conditions", wording.policy(report)),
         _fact_section("Warm-up", report.get("warmup") or {}),
-        _fact_section("Model and target", report.get("target") or {}),
+        _fact_section("Model and target", server.target(report)),
+        _server(report),
         _fact_section("Environment", report.get("environment") or {}),
-        _bullets("To be known", summary.warnings(report), "nothing more"),
+        _bullets(
+            "To be known", [*summary.warnings(report), *server.warnings(report)], "nothing more"
+        ),
         _not_measured(report),
         _errors(report),
         _how(report),
+        _legend(),
         _history(history),
         _signoff(report, digests or {}),
     )
+    return "\n".join(line for section in sections for line in section) + "\n"
+
+
+def brief(report: summary.ReportDict) -> str:
+    """Verdict, table of limits and what follows only: where there is room for little."""
+    sections = (_head(report), _rules(report), _outcome(report), _baseline(report))
     return "\n".join(line for section in sections for line in section) + "\n"
 
 
@@ -59,6 +63,12 @@ def _head(report: summary.ReportDict) -> list[str]:
     why = f" ({md(summary.why(report))})" if summary.why(report) else ""
     rows = [
         ("Verdict", f"**{md(summary.headline(report))}**{why}"),
+        ("Outcome", md(wording.outcome(report))),
+        ("May it launch?", md(front.launch(report), _LONG)),
+        *(
+            (md(f"{title}, {cell.verdict}"), md("; ".join(cell.lines), _LONG))
+            for title, cell in front.rules(report)
+        ),
         ("Service", md(report.get("service") or numbers.NOTHING)),
         ("Measured", f"{md(report.get('started'))} to {md(report.get('finished'))} (UTC)"),
         ("Host", md(host or numbers.NOTHING)),
@@ -66,16 +76,20 @@ def _head(report: summary.ReportDict) -> list[str]:
         ("Evidence", md(summary.evidence(report) or numbers.NOTHING)),
     ]
     title = f"# Pre-launch sign-off: {md(report.get('service') or 'service')}"
-    return [title, "", *(f"- {name}: {value}" for name, value in rows), ""]
+    return [title, "", *(f"- {_named(name)} {value}" for name, value in rows), ""]
+
+
+def _named(name: str) -> str:
+    return name if name.endswith("?") else f"{name}:"
 
 
 def _rules(report: summary.ReportDict) -> list[str]:
     """One table row a limit and no other table of limits in the file."""
     present = {f["rule"] for f in report["findings"]}
     lines = ["## Rules and limits", ""]
-    for rule, number, text in _RULES:
-        if rule in present:
-            lines.append(f"- {f'Rule {number} ({rule})' if number else rule}: {text}")
+    for rule in wording.RULES:
+        if rule.key in present:
+            lines.append(f"- {md(rule.title)}. {md(rule.text)}")
     lines += [
         "",
         "| Limit | Bucket | Limit value | Observed | Bound | Requests | Verdict |",
@@ -94,7 +108,7 @@ def _row(f: phrases.FindingDict) -> str:
         md(phrases.limit(f)),
         md(phrases.observed(f)),
         md(phrases.bound(f) or numbers.NOTHING),
-        str(f["requests"]),
+        md(f["requests"]),
         f"{md(phrases.verdict(f))}{mark}",
     )
     return f"| {' | '.join(cells)} |"
@@ -103,23 +117,34 @@ def _row(f: phrases.FindingDict) -> str:
 def _outcome(report: summary.ReportDict) -> list[str]:
     found = summary.sort_findings(report)
     lines = ["## What follows", ""]
-    if report["verdict"] == "pass":
-        lines += ["Every limit of the policy was measured and holds.", ""]
+    if wording.all_hold(report):
+        lines += [wording.all_hold(report), ""]
     groups = (
-        ("Stopped: a limit is broken or could not be measured", found.stopped),
-        ("Sent back: undocumented or undecided, to be measured again", found.sent_back),
-        ("On condition: over the limit with a KV-cache plan", found.conditional),
+        (wording.STOPPED, found.stopped),
+        (wording.SENT_BACK, found.sent_back),
+        (wording.ON_CONDITION, found.conditional),
     )
     for title, findings in groups:
         if findings:
-            lines += [f"### {title}", "", *(line for f in findings for line in _detail(f)), ""]
+            said = zip(findings, summary.briefs(report, findings), strict=True)
+            lines += [f"### {title}", "", *(x for f, words in said for x in _detail(f, words)), ""]
+    beside = baseline.follows(report)
+    if beside is not None:
+        lines += [f"### {md(beside.title)}", ""]
+        lines += [f"- {md(m.line, _LONG)}" for m in beside.metrics]
+        lines += [f"- next: {md(beside.step, _LONG)}", ""]
     if not report["complete"]:
-        lines += ["The run is **incomplete**: see what was not measured below.", ""]
+        lines += [wording.INCOMPLETE.replace("incomplete", "**incomplete**"), ""]
     return lines
 
 
-def _detail(f: phrases.FindingDict) -> list[str]:
-    lines = [f"- {md(summary.brief(f), _LONG)}"]
+def _baseline(report: summary.ReportDict) -> list[str]:
+    lines = baseline.lines(report)
+    return _bullets("Beside the baseline", lines, "") if lines else []
+
+
+def _detail(f: phrases.FindingDict, words: str) -> list[str]:
+    lines = [f"- {md(words, _LONG)}"]
     lines += [f"  - likely: {md(text)}" for text in f.get("diagnosis") or ()]
     if phrases.attempts(f):
         lines.append(f"  - attempts pooled: {md(phrases.attempts(f), _LONG)}")
@@ -181,8 +206,14 @@ def _fact_section(title: str, value: Mapping[str, Any]) -> list[str]:
     return [f"## {title}", "", *(lines or ["- nothing on record"]), ""]
 
 
+def _server(report: summary.ReportDict) -> list[str]:
+    rows = server.rows(report)
+    return _bullets("The server: its words, its own times, the client", rows, "") if rows else []
+
+
 def _not_measured(report: summary.ReportDict) -> list[str]:
-    return _bullets("What was not measured", summary.not_measured(report), "nothing is missing")
+    nothing = wording.nothing_missing(report)
+    return _bullets("What was not measured", summary.missing(report), nothing)
 
 
 def _errors(report: summary.ReportDict) -> list[str]:
@@ -198,57 +229,28 @@ def _bullets(title: str, rows: Iterable[str], empty: str) -> list[str]:
 
 
 def _how(report: summary.ReportDict) -> list[str]:
-    alphas = {
-        (e["preset"], e["alpha_pass"], e["alpha_fail"])
-        for f in report["findings"]
-        if (e := f.get("evidence")) and e.get("alpha_pass") is not None
-    }
-    lines = [
-        "## How the verdict was reached",
-        "",
-        "A limit such as P95 ≤ 50 ms is read as: at most 5 % of samples are over 50 ms. "
-        "Requests are the independent units, not tokens. After every request a sequential test "
-        "looks whether the evidence is enough to say PASS or FAIL; it stays valid however often "
-        "it looks. When the budget is spent first, the limit is INCONCLUSIVE, which is not PASS.",
-        "",
-    ]
-    lines += [
-        f"- Preset {md(preset)}: a gate whose true percentile breaks its limit ends as PASS with "
-        f"a probability of at most {numbers.percent(passing)}; one that keeps it ends as FAIL "
-        f"with at most {numbers.percent(failing)} a limit."
-        for preset, passing, failing in sorted(alphas, key=str)
-    ]
-    family = report.get("family_alpha_fail")
-    if family is not None:
-        lines.append(
-            f"- Over all limits together, at most {numbers.percent(family)} of sound services get "
-            "a FAIL."
-        )
-    return [
-        *lines,
-        "- The verdict of the run is the worst of its limits, and never PASS while a limit is "
-        "missing.",
-        "- It holds for this machine and this window of time only.",
-        "",
-    ]
+    intro, points = wording.how(report)
+    lines = ["## How the verdict was reached", "", md(intro, _LONG), ""]
+    return [*lines, *(f"- {md(point, _LONG)}" for point in points), ""]
+
+
+def _legend() -> list[str]:
+    return _bullets("Words", (f"{term}: {text}" for term, text in wording.LEGEND), "")
 
 
 def _history(history: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["## Earlier runs in this folder", ""]
     if not history:
         return [*lines, "- none: this is the first", ""]
-    for run in history:
-        state = phrases.verdict(run) + ("" if run.get("complete") else ", incomplete")
-        sha = str(run.get("policy_sha256") or "")[:12]
-        lines.append(f"- {md(run['run'])}: {md(state)}, policy {md(sha or numbers.NOTHING)}")
+    lines += [f"- {md(wording.history_line(run))}" for run in history]
     return [*lines, ""]
 
 
 def _signoff(report: summary.ReportDict, digests: Mapping[str, str]) -> list[str]:
     lines = ["## Sign-off", ""]
-    for role in ("Service owner", "Release manager", "Reviewer"):
+    for role in wording.ROLES:
         lines.append(f"- {role}: ____________________  Date: ____________")
-    lines += ["- Decision: [ ] release  [ ] release on condition  [ ] stop  [ ] measure again", ""]
+    lines += [f"- Decision: {'  '.join(f'[ ] {each}' for each in wording.DECISIONS)}", ""]
     if report["verdict"] != "pass":
         lines += [f"The gate says {md(summary.headline(report))}; a release needs a reason:", ""]
         lines += ["- Reason: ____________________", ""]

@@ -80,6 +80,19 @@ def fact(value: float) -> str:
     return f"{value:.6g}"
 
 
+def significant(value: float | None, unit: str = "") -> str:
+    """Four significant digits, so that two figures and their ratio add up: ``0.006871 s/token``."""
+    if value is None:
+        return NOTHING
+    whole = 1 if value == 0 else math.floor(math.log10(abs(value))) + 1
+    return _with_unit(_digits(value, min(max(4 - whole, 0), _MOST_PLACES - 1), None), unit)
+
+
+def times(ratio: float | None, tolerance: float) -> str:
+    """A ratio with two decimals, more where the text would cross 1 + ``tolerance``: ``2.96``."""
+    return NOTHING if ratio is None else _digits(ratio, 2, 1 + tolerance)
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as people say them: ``42 s``, ``6 min``, ``1 h 20 min``."""
     if seconds is None:

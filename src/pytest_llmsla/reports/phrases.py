@@ -28,7 +28,8 @@ OPERATING_CHARACTERISTIC = (
 RERUN_WARNING = "do not rerun until green: every rerun adds another chance of a false PASS"
 
 _FIGURES_AGAIN = re.compile(
-    r"decided after \d+ (?:requests|windows)(?:; \d+ of \d+ samples over the limit)?"
+    r"decided after \d+ (?:requests|windows|blocks of \d+ requests)"
+    r"(?:; \d+ of \d+ samples over the limit)?"
 )
 _LONGEST_REASON = 2000
 _UNDOCUMENTED = re.compile(r"undocumented:\s*([a-z_]+(?:\s*,\s*[a-z_]+)*)")
@@ -64,10 +65,12 @@ def lengths(f: FindingDict) -> str:
 
 
 def scope(f: FindingDict) -> str:
-    """``1–128 tokens; measured 31/97/128``; empty for limits without a bucket."""
+    """``1–128 tokens; measured 31/97/128; at concurrency 4``; empty where there is nothing."""
     parts = [shortened(f["bucket_range"])] if f.get("bucket_range") else []
     if lengths(f):
         parts.append(f"measured {lengths(f)}")
+    if f.get("load"):
+        parts.append(shortened(f["load"]))
     return "; ".join(parts)
 
 
@@ -88,15 +91,20 @@ def decision(f: FindingDict) -> str:
         at, unit, made = f["requests"], "request", f["requests"]
     inside = [over(f)] if over(f) else []
     if at != made:
-        inside.append(f"{made} on record")
-    return f"after {numbers.counted(at, unit)}" + (f" ({'; '.join(inside)})" if inside else "")
+        inside.append(f"{numbers.counted(made, unit)} on record")
+    block = f.get("block", 1)
+    each = f" of {numbers.counted(block, 'request')}" if unit == "block" and block > 1 else ""
+    return f"after {numbers.counted(at, unit)}{each}" + (
+        f" ({'; '.join(inside)})" if inside else ""
+    )
 
 
 def _unit(f: FindingDict) -> str:
     """What the test counts: windows of a rate, blocks under concurrency, else requests."""
     if f["rule"] == "tgs":
         return "window"
-    return "request" if f["units"] == f["requests"] else "block"
+    alone = f.get("block", 1) == 1 and f["units"] in (0, f["requests"])
+    return "request" if alone else "block"
 
 
 def over(f: FindingDict) -> str:
@@ -105,9 +113,13 @@ def over(f: FindingDict) -> str:
         return f"{f['exceeded']} failed"
     if f["rule"] == "memory" or not f["samples"] or f.get("limit") is None:
         return ""
+    if f["rule"] == "goodput":
+        return f"{f['exceeded']} of {numbers.counted(f['samples'], 'request')} not good"
     if f["rule"] == "tgs":
         return f"{f['exceeded']} of {numbers.counted(f['samples'], 'window')} under"
     if f["samples"] == f["requests"]:
+        if f["units"] != f["requests"]:
+            return f"{f['exceeded']} of {numbers.counted(f['samples'], 'request')} over"
         return f"{f['exceeded']} over"
     return f"{f['exceeded']} of {numbers.counted(f['samples'], 'sample')} over"
 
@@ -128,15 +140,20 @@ def limit(f: FindingDict) -> str:
 
 
 def is_floor(f: FindingDict) -> bool:
-    """True for limits that may not be undercut: a rate of tokens."""
-    return bool(f["rule"] == "tgs")
+    """True for limits that may not be undercut: a rate of tokens, a share of good requests."""
+    return f["rule"] in ("tgs", "goodput")
 
 
 def requirement(f: FindingDict) -> str:
     """``ttft p95 ≤ 300 ms``, ``tgs ≥ 60 tokens/s``, ``tgs documented``."""
+    return " ".join(part for part in (name(f), asked(f)) if part)
+
+
+def asked(f: FindingDict) -> str:
+    """What is asked of the metric: ``≤ 300 ms``, ``documented``; may be empty."""
     if f.get("limit") is None:
-        return f"{f['metric']} documented" if is_floor(f) else name(f)
-    return f"{name(f)} {'≥' if is_floor(f) else '≤'} {limit(f)}"
+        return "documented" if f["rule"] == "tgs" else ""
+    return f"{'≥' if is_floor(f) else '≤'} {limit(f)}"
 
 
 def bound(f: FindingDict) -> str:
@@ -146,12 +163,23 @@ def bound(f: FindingDict) -> str:
     """
     if f.get("percentile") is None:
         return ""
+    return " and ".join(_telling(f)) or _no_bound_yet(f)
+
+
+def bound_in_short(f: FindingDict) -> list[str]:
+    """:func:`bound` without its confidence, one text a side: ``P95 ≥ 381.0 ms``."""
+    if f.get("percentile") is None:
+        return []
+    return [side.partition(" (")[0] for side in _telling(f)] or [_no_bound_yet(f).partition(":")[0]]
+
+
+def _telling(f: FindingDict) -> list[str]:
+    """The sides that carry the verdict; both while there is none."""
     sides = [x for x in (_side(f, "lower", "≥"), _side(f, "upper", "≤")) if x]
-    telling = sides
-    if f["verdict"] in ("pass", "fail") and not is_conditional_pass(f):
-        wanted = "≤" if (f["verdict"] == "pass") != is_floor(f) else "≥"
-        telling = [x for x in sides if wanted in x] or sides
-    return " and ".join(telling) or _no_bound_yet(f)
+    if f["verdict"] not in ("pass", "fail") or is_conditional_pass(f):
+        return sides
+    wanted = "≤" if (f["verdict"] == "pass") != is_floor(f) else "≥"
+    return [x for x in sides if wanted in x] or sides
 
 
 def is_conditional_pass(f: FindingDict) -> bool:
@@ -209,10 +237,15 @@ def stages(f: FindingDict) -> str:
 
 def reason(f: FindingDict) -> str:
     """The finding's reason; empty where the figures beside it already say all of it."""
+    text = reason_beside_mark(f)
+    return "" if _FIGURES_AGAIN.fullmatch(text) else shortened(text, _LONGEST_REASON)
+
+
+def reason_beside_mark(f: FindingDict) -> str:
+    """The finding's reason as it stands, without the :func:`observed_mark` that is shown anyway."""
     text = str(f.get("reason") or "")
-    if text == observed_mark(f) or _FIGURES_AGAIN.fullmatch(text):
-        return ""
-    return shortened(text, _LONGEST_REASON)
+    mark = observed_mark(f)
+    return text.removesuffix(mark).removesuffix("; ") if mark else text
 
 
 def undocumented(f: FindingDict) -> tuple[str, ...]:

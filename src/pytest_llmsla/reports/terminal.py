@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from . import phrases, summary
-from .escape import ascii_only, shortened
+from . import baseline, limit_table, server, summary
+from .escape import ascii_only, shortened, visible
 
 _STYLES: Mapping[str, str] = {
     "pass": "green",
@@ -48,11 +46,11 @@ def render(
         emoji=False,
         legacy_windows=False,
     )
-    console.print(Group(*_parts(report, unicode=unicode)))
+    console.print(Group(*_parts(report, unicode=unicode, width=console.width)))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _parts(report: summary.ReportDict, *, unicode: bool) -> Iterable[RenderableType]:
+def _parts(report: summary.ReportDict, *, unicode: bool, width: int) -> Iterable[RenderableType]:
     line = _Line(unicode)
     service = shortened(report.get("service") or "service")
     why = f" ({summary.why(report)})" if summary.why(report) else ""
@@ -60,18 +58,29 @@ def _parts(report: summary.ReportDict, *, unicode: bool) -> Iterable[RenderableT
     if evidence := summary.evidence(report):
         yield line(evidence)
     if report["findings"]:
-        yield _limits(report, line)
+        yield from limit_table.tables(report["findings"], width, line, _STYLES)
+    if report.get("tgs"):
+        yield line("")
     for entry in report.get("tgs") or ():
         yield line(f"tgs {summary.tgs_figure(entry)}")
         for name, value in summary.tgs_conditions(entry):
             yield line(f"    {name}: {value}", "bold red" if value == summary.UNDOCUMENTED else "")
     found = summary.sort_findings(report)
-    yield from _section(line, "Stopped", map(summary.brief, found.stopped))
-    yield from _section(line, "Sent back", map(summary.brief, found.sent_back))
-    yield from _section(line, "On condition", map(summary.brief, found.conditional))
-    yield from _section(line, "Not measured", summary.not_measured(report))
+    yield from _section(line, "Stopped", summary.briefs(report, found.stopped))
+    yield from _section(line, "Sent back", summary.briefs(report, found.sent_back))
+    yield from _section(line, "On condition", summary.briefs(report, found.conditional))
+    yield from _section(line, "Not measured", summary.missing(report))
     yield from _section(line, "Errors", summary.errors(report))
-    yield from _section(line, "Note", summary.warnings(report))
+    beside = baseline.follows(report)
+    follows = [f"next: {beside.step}"] if beside else []
+    yield from _section(line, "Baseline", [*baseline.lines(report), *follows])
+    yield from _section(line, "Server", filter(None, _server(report)))
+    yield from _section(line, "Note", [*summary.warnings(report), *server.warnings(report)])
+
+
+def _server(report: summary.ReportDict) -> Iterable[str]:
+    yield server.identity(report)
+    yield from server.figures(report, brief=True)
 
 
 class _Line:
@@ -81,44 +90,9 @@ class _Line:
         self.unicode = unicode
 
     def __call__(self, text: str, style: str = "") -> Text:
-        return Text(text if self.unicode else ascii_only(text), style=style, overflow="fold")
-
-
-def _limits(report: summary.ReportDict, line: _Line) -> Table:
-    table = Table(
-        box=box.SIMPLE_HEAD if line.unicode else box.ASCII2,
-        padding=(0, 1),
-        pad_edge=False,
-        header_style="bold",
-    )
-    for name in ("limit", "bucket", "observed", "bound", "requests", "verdict"):
-        table.add_column(line(name), overflow="fold")
-    for f in report["findings"]:
-        style = _STYLES.get(f["verdict"], "")
-        verdict = phrases.verdict(f) + _remark(f)
-        table.add_row(
-            line(phrases.requirement(f)),
-            line(_where(f)),
-            line(phrases.observed(f)),
-            line(phrases.bound(f)),
-            line(str(f["requests"])),
-            line(verdict, style),
-        )
-    return table
-
-
-def _remark(f: phrases.FindingDict) -> str:
-    if phrases.is_conditional_pass(f):
-        return " (by KV-cache plan)"
-    return " (observed)" if phrases.is_observed(f) else ""
-
-
-def _where(f: phrases.FindingDict) -> str:
-    if not f.get("bucket"):
-        return shortened(f["id"])
-    if not f.get("bucket_range"):
-        return shortened(f["bucket"])
-    return f"{shortened(f['bucket'])}, {shortened(f['bucket_range']).replace(' tokens', '')}"
+        # Once more for all of it: whatever a stored report holds, it moves no cursor.
+        shown = visible(text, keep_newlines=True)
+        return Text(shown if self.unicode else ascii_only(shown), style=style, overflow="fold")
 
 
 def _section(line: _Line, title: str, rows: Iterable[str]) -> Iterable[RenderableType]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from ..finding import Evidence, Limit
+from ..shelf import Keep, in_memory
 from ..stats import GateSpec, SequentialGate, clean_units_to_pass
-from ..stats.samples import rank_of_sorted, sorted_samples
+from ..stats.pool import SortedPool
+from ..stats.samples import finite, rank_of_sorted, sorted_samples
 from ..timeline import Timeline
 from .checks import Range
 
@@ -28,6 +31,8 @@ class Demand:
     guard: bool
     release: bool
     """True for a sla.yaml gate, where observed evidence cannot pass."""
+    keep: Keep = in_memory
+    """Where the samples of a request are held."""
 
     def gate(self, quantile: float, limit: float, max_samples: int) -> SequentialGate | None:
         """A fresh sequential test, None under ``observed``."""
@@ -72,6 +77,8 @@ class Requests:
     warmup: list[Timeline] = field(default_factory=list)
     problem: str | None = None
     """Why the bucket was stopped or never measured."""
+    server: list[Mapping[str, Any]] = field(default_factory=list)
+    """What the server said of itself over windows that hold requests of this gate."""
     template_tokens: int = 0
     start_point: str = ""
     ended: str = ""
@@ -82,17 +89,14 @@ class Requests:
         """Measured requests, failed ones included."""
         return len(self.ok) + len(self.failed)
 
+    @property
+    def measured(self) -> list[Timeline]:
+        """Measured requests: sound ones, then failed ones."""
+        return [*self.ok, *(t for t, _ in self.failed)]
+
     def lengths(self, *, sound: bool = False) -> list[int]:
         """Prompt lengths of all measured requests that have one; ``sound``: of those that count."""
-        every = self.ok if sound else [*self.ok, *(t for t, _ in self.failed)]
-        return [t.prompt_tokens for t in every if t.prompt_tokens is not None]
-
-    def length_summary(self) -> Mapping[str, float | None]:
-        """min, median, max of the measured prompt lengths."""
-        lengths = self.lengths()
-        if not lengths:
-            return {"min": None, "median": None, "max": None}
-        return {"min": min(lengths), "median": median(lengths), "max": max(lengths)}
+        return lengths_of(self.ok if sound else self.measured)
 
     def first_failure(self) -> str:
         """The commonest failure with its count: ``RuntimeError: boom (5 of 5 requests)``."""
@@ -103,19 +107,29 @@ class Requests:
 
     def attempts(self) -> list[int]:
         """Rerun attempts that have requests here, ascending."""
-        every = [*self.ok, *(t for t, _ in self.failed)]
-        return sorted({t.attempt for t in every})
+        return sorted({t.attempt for t in self.measured})
+
+
+def lengths_of(timelines: Iterable[Timeline]) -> list[int]:
+    """The prompt lengths that are known, tokens."""
+    return [t.prompt_tokens for t in timelines if t.prompt_tokens is not None]
+
+
+def length_summary(timelines: Iterable[Timeline]) -> dict[str, float | None]:
+    """min, median, max of the prompt lengths, tokens."""
+    lengths = lengths_of(timelines)
+    if not lengths:
+        return {"min": None, "median": None, "max": None}
+    return {"min": min(lengths), "median": median(lengths), "max": max(lengths)}
 
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float | None]:
-    """p50, p95, p99 by nearest rank; None where the rank falls on a failed request (infinite)."""
-    ordered = sorted_samples(values)
+    """p50, p95, p99 by nearest rank; None where the rank falls on a failed request (infinite).
+
+    A pool and an array (:func:`stats.pool.in_order`) are in order already.
+    """
+    ordered = values if isinstance(values, (SortedPool, array)) else sorted_samples(values)
     return {f"p{p}": finite(rank_of_sorted(ordered, p / 100)) for p in (50, 95, 99)}
-
-
-def finite(value: float | None) -> float | None:
-    """``value``, or None where it is infinite, NaN or missing: reports hold finite numbers only."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def where(limit: Limit) -> str:

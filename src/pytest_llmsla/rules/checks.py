@@ -82,30 +82,76 @@ def _impossible(t: Timeline) -> str | None:
         return "it was sent before it was due"
     if (t.ttft_ns or 0) <= 0:
         return "no time passed before its first token: the clock stands still"
-    if t.concurrency != 1:
-        return f"it was one of {t.concurrency} in flight; this version judges one at a time"
     return None
 
 
-def miscounted(t: Timeline) -> str | None:
-    """Why the tokens of a sound request cannot be split into gaps; None when counts agree."""
+def miscounted(t: Timeline, *, estimates: bool = False) -> str | None:
+    """Why the number of tokens of a sound request is not known; None when it is.
+
+    ``estimates``: the policy takes counts of events for counts of tokens.
+    """
     if t.token_source is None or t.output_tokens is None:
         return "token count unknown"
     if t.output_tokens != t.tokens:
         return f"{t.tokens} tokens arrived but {t.output_tokens} were counted by {t.token_source}"
-    if t.token_source == "events":
-        return "tokens were counted as events, which may hold several"
+    if t.token_source == "events" and not estimates:
+        return "tokens were counted as events, which may hold several" + _HOW_TO_COUNT
     return None
 
 
-def itl_problem(ok: Sequence[Timeline], *, bursts_allowed: bool, force_length: bool) -> str | None:
+_HOW_TO_COUNT = (
+    ". Give target.tokenizer, or a server that sends usage; itl.estimated: allow judges the "
+    "estimate"
+)
+
+
+def misplaced(t: Timeline, *, estimates: bool = False) -> str | None:
+    """Why the tokens of a sound request cannot be split into gaps; None when they can."""
+    wrong = miscounted(t, estimates=estimates)
+    if wrong is None and t.estimated is not None and not estimates:
+        return f"which event brought which tokens is not known: {t.estimated}{_HOW_TO_COUNT}"
+    return wrong
+
+
+_LAG_NS = 5 * NS_PER_MS
+
+
+def overloaded(ok: Sequence[Timeline]) -> str | None:
+    """Why the times of these requests are those of a busy client; None when they are not.
+
+    Arrivals that the kernel stamped stay valid however late the client read them, unless more
+    than a tenth of them came in one read with another and only the last has its stamp.
+    """
+    late = [
+        t
+        for t in ok
+        if t.lag_ns is not None
+        and t.lag_ns > _LAG_NS
+        and (t.stamp != "kernel" or t.merged > _TENTH * len(t.arrivals))
+    ]
+    if len(late) <= _TENTH * len(ok):
+        return None
+    worst = max(t.lag_ns or 0 for t in late) / NS_PER_MS
+    return (
+        f"client overloaded: in {len(late)} of {len(ok)} requests this process was too late to see "
+        f"tokens arrive (P95 of its lag up to {worst:.0f} ms, valid: 5 ms). Run the gate on a "
+        "machine or core that does nothing else"
+    )
+
+
+def itl_problem(
+    ok: Sequence[Timeline], *, bursts_allowed: bool, force_length: bool, estimates: bool = False
+) -> str | None:
     """Why ITL of these sound requests is not measurable; None when it is.
 
     docs/metrics.md, "Not measurable is a result". ``ok`` holds at least one request.
     """
-    wrong = [reason for t in ok if (reason := miscounted(t))]
+    wrong = [reason for t in ok if (reason := misplaced(t, estimates=estimates))]
     if wrong:
         return f"{wrong[0]} ({len(wrong)} of {len(ok)} requests)"
+    busy = overloaded(ok)
+    if busy is not None:
+        return busy
     few = [t for t in ok if len(t.itl_ns()) < 2]
     if len(few) > _TENTH * len(ok):
         t = few[0]
@@ -248,7 +294,11 @@ def covers(lengths: Sequence[int], bucket: Range) -> str | None:
     )
 
 
-def too_cached(t: Timeline, template_tokens: int, block: int = 16) -> bool:
+BLOCK_TOKENS = 16
+"""Prefix caches keep whole blocks: so much more than the template two prompts may share."""
+
+
+def too_cached(t: Timeline, template_tokens: int, block: int = BLOCK_TOKENS) -> bool:
     """True when more of the prompt came from a prefix cache than the template explains."""
     if not t.cached_tokens or t.prompt_tokens is None:
         return False

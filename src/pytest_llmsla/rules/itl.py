@@ -20,10 +20,11 @@ def judge(
     max_new_tokens: int,
     bursts_allowed: bool,
     force_length: bool,
+    estimates: bool = False,
 ) -> LatencyJudge:
     """A judge of one ITL percentile, or of ``stall`` (each request's largest chunk gap).
 
-    M is ``max_new_tokens - 1`` for ITL and 1 for stall.
+    M is ``max_new_tokens - 1`` for ITL and 1 for stall. ``estimates``: estimated counts are judged.
     """
     stall = limit.metric == "stall"
 
@@ -34,7 +35,21 @@ def judge(
         return itl_samples_ms(t, bursts_allowed=bursts_allowed)
 
     def unmeasurable(seen: Requests) -> str | None:
-        return itl_problem(seen.ok, bursts_allowed=bursts_allowed, force_length=force_length)
+        return itl_problem(
+            seen.ok,
+            bursts_allowed=bursts_allowed,
+            force_length=force_length,
+            estimates=estimates,
+        )
+
+    def remarks(seen: Requests) -> list[str]:
+        guessed = [t for t in seen.ok if t.estimated is not None]
+        if not guessed:
+            return []
+        return [
+            f"estimated token counts in {len(guessed)} of {len(seen.ok)} requests: "
+            f"{guessed[0].estimated}"
+        ]
 
     return LatencyJudge(
         limit,
@@ -43,6 +58,7 @@ def judge(
         samples=samples,
         max_samples=1 if stall else max(max_new_tokens - 1, 1),
         unmeasurable=unmeasurable,
+        remarks=remarks,
     )
 
 

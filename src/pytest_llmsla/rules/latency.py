@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import median
 
 from ..finding import Evidence, Finding, Limit, Verdict
-from ..stats import nearest_rank
+from ..stats import SequentialGate
+from ..stats.pool import in_order
+from ..stats.samples import finite, rank_of_sorted
+from ..stats.unit import Kept, answer_of
 from ..timeline import NS_PER_MS, Timeline
-from .base import OBSERVED_REQUESTS, Demand, Requests, finite, percentiles
+from .base import OBSERVED_REQUESTS, Demand, Requests, length_summary, percentiles
+from .blocks import Blocks, at_the_end, units_text
 from .checks import covers
 
 Samples = Callable[[Timeline], Sequence[float]]
 Unmeasurable = Callable[[Requests], "str | None"]
+Remarks = Callable[[Requests], Sequence[str]]
 
-# How often the measurability of a running bucket is looked at again: it costs a pass over all.
-_LOOK_FIRST, _LOOK_EVERY, _LOOK_LATER = 20, 10, 100
+# The measurability of a running bucket is looked at again after so many more requests, later
+# after so large a share more. A look takes time in which nobody reads: it is one at the latest
+# requests, and one at all only where these say that going on is of no use.
+_LOOK_FIRST, _LOOK_EVERY, _LOOK_SHARE, _LOOK_BACK = 20, 10, 0.25, 100
 _COLD = 5.0  # a first request this many times slower than the median of the rest is cold
 
 
@@ -36,6 +45,7 @@ class LatencyJudge:
         samples: Samples,
         max_samples: int,
         unmeasurable: Unmeasurable,
+        remarks: Remarks = lambda _: (),
     ) -> None:
         if limit.limit is None or limit.percentile is None:
             raise ValueError(f"{limit.id}: a latency limit needs a number and a percentile")
@@ -47,52 +57,68 @@ class LatencyJudge:
         self._samples = samples
         self._m = max_samples
         self._unmeasurable = unmeasurable
+        self._remarks = remarks
         self._gate = demand.gate(self._quantile, self._bound, max_samples)
-        self._values: list[float] = []
-        self._by_request: list[tuple[int, list[float]]] = []
-        self._looked = (0, True)
+        self._blocks: Blocks[tuple[Kept, bool]] = Blocks()
+        self._by_request: list[tuple[int, Sequence[float]]] = []
+        self._look_at, self._measurable = _LOOK_FIRST, True
 
     def add(self, t: Timeline, bad: str | None) -> None:
         """One more measured request; ``bad`` is why it counts as failed."""
-        values = [] if bad is not None else list(self._samples(t))
-        if self._gate is not None:
-            self._gate.add(values, failed=bad is not None)
-        over = [math.inf] * self._m if bad is not None else values
-        self._values.extend(over)
-        self._by_request.append((t.attempt, over))
+        values = [math.inf] * self._m if bad is not None else self._samples(t)
+        kept = self._demand.keep(answer_of(values))
+        for block, size in self._blocks.add(t, (Kept(kept), bad is not None)):
+            if self._gate is not None:
+                self._gate.add_block(block, size)
+        self._by_request.append((t.attempt, kept))
+
+    @property
+    def failed(self) -> bool:
+        """True once it has failed for good."""
+        return self._gate is not None and self._gate.failed
 
     @property
     def undecided(self) -> bool:
         """True while more requests can change the outcome from "not yet"."""
         n = len(self._by_request)
         if self._gate is None:
-            return n < OBSERVED_REQUESTS
+            return n < OBSERVED_REQUESTS * self._blocks.size
         if self._gate.decision is not None:
             return False
-        every = _LOOK_EVERY if n < _LOOK_LATER else _LOOK_LATER
-        if n >= _LOOK_FIRST and n % every == 0 and self._requests.ok:
-            if self._looked[0] != n:
-                self._looked = (n, self._unmeasurable(self._requests) is None)
-            return self._looked[1]
-        return True
+        if n >= self._look_at and self._requests.ok:
+            self._look_at = n + max(_LOOK_EVERY, round(n * _LOOK_SHARE))
+            self._measurable = self._is_measurable()
+        return self._measurable
+
+    def _is_measurable(self) -> bool:
+        every = self._requests
+        latest = replace(every, ok=every.ok[-_LOOK_BACK:])
+        return self._unmeasurable(latest) is None or self._unmeasurable(every) is None
 
     @property
     def running(self) -> float | None:
         """The observed percentile so far, ms; None without one."""
-        return finite(self._percentile())
-
-    def _percentile(self) -> float | None:
         if self._gate is not None:
-            return self._gate.observed()  # keeps its samples in order: cheap at every request
-        return nearest_rank(self._values, self._quantile)
+            return finite(self._gate.observed())  # its samples are in order: cheap each time
+        return finite(rank_of_sorted(self._samples_of(None), self._quantile))
+
+    def _samples_of(self, gate: SequentialGate | None) -> Sequence[float]:
+        """Every sample so far, ascending, those of failed requests infinite."""
+        if gate is not None and not gate.pool.rounded:
+            return gate.pool
+        return in_order(values for _, values in self._by_request)
+
+    def _ended(self) -> SequentialGate | None:
+        return at_the_end(self._gate, self._blocks.rest())
 
     def finding(self) -> Finding | None:
         """The finding, None when nothing was measured and nothing went wrong."""
         requests = self._requests
         if requests.count == 0 and requests.problem is None:
             return None
-        verdict, reason = self._conclude()
-        gate = self._gate
+        gate = self._ended()
+        samples = self._samples_of(gate)
+        verdict, reason = self._conclude(gate)
         evidence: Evidence = self._demand.evidence(gate, self._quantile, self._m)
         lower = upper = None
         if gate is not None and requests.ok:
@@ -107,17 +133,20 @@ class LatencyJudge:
             unit=self.limit.unit,
             verdict=verdict,
             reason=reason,
-            observed=self.running,
+            observed=finite(rank_of_sorted(samples, self._quantile)),
             lower=lower,
             upper=upper,
             confidence=None if gate is None else round(1 - (self._demand.alpha_pass or 0), 4),
             requests=requests.count,
             units=requests.count if gate is None else gate.units,
-            samples=len(self._values),
-            exceeded=sum(1 for v in self._values if not v <= self._bound),
+            block=self._blocks.size,
+            samples=len(samples),
+            exceeded=len(samples) - bisect_right(samples, self._bound)
+            if gate is None
+            else gate.exceeded,
             decided_at=None if gate is None else gate.decided_at,
-            prompt_tokens=requests.length_summary(),
-            percentiles=percentiles(self._values),
+            prompt_tokens=length_summary(requests.measured),
+            percentiles=percentiles(samples),
             evidence=evidence,
             source=self.limit.source,
             start_point=requests.start_point,
@@ -126,7 +155,7 @@ class LatencyJudge:
             attempts=self._attempts(),
         )
 
-    def _conclude(self) -> tuple[Verdict, str]:
+    def _conclude(self, gate: SequentialGate | None) -> tuple[Verdict, str]:
         requests = self._requests
         if not requests.ok:
             cause = requests.first_failure() or requests.problem or "nothing was measured"
@@ -134,52 +163,59 @@ class LatencyJudge:
         wrong = self._unmeasurable(requests)
         if wrong is not None:
             return "error", wrong
-        if self._gate is None:
+        if gate is None:
             return self._observed()
-        verdict: Verdict = self._gate.verdict()
+        verdict: Verdict = gate.verdict()
         if verdict == "fail":
-            return "fail", self._fail_reason()
+            return "fail", self._fail_reason(gate)
         if verdict == "pass":
             gap = covers(requests.lengths(sound=True), requests.bucket) if requests.bucket else None
             if gap is not None:
                 return "inconclusive", gap
-            return "pass", f"decided after {self._gate.decided_at} requests"
+            return "pass", f"decided after {self._units(gate.decided_at or 0)}"
         if requests.problem is not None:
             return "error", requests.problem
-        return "inconclusive", self._open_reason()
+        return "inconclusive", self._open_reason(gate)
+
+    def _units(self, count: int) -> str:
+        return units_text(count, self._blocks.size)
 
     def _observed(self) -> tuple[Verdict, str]:
         n = self._requests.count
         label = f"observed, n={n}: not release evidence"
-        value = self._percentile()
+        value = rank_of_sorted(self._samples_of(None), self._quantile)
         if value is None:
             return "error", "no sample"
         if not value <= self._bound:
             return "fail", label
         return ("inconclusive" if self._demand.release else "pass"), label
 
-    def _fail_reason(self) -> str:
+    def _fail_reason(self, gate: SequentialGate) -> str:
         failed = len(self._requests.failed)
-        over = sum(1 for v in self._values if not v <= self._bound)
-        gate = self._gate
-        at = None if gate is None else gate.decided_at
-        base = f"{over} of {len(self._values)} samples over the limit"
-        if at is not None:
-            base = f"decided after {at} requests; {base}"
+        base = f"{gate.exceeded} of {gate.samples} samples over the limit"
+        if gate.decided_at is not None:
+            base = f"decided after {self._units(gate.decided_at)}; {base}"
         if failed:
             base += f"; {failed} failed: {self._requests.first_failure()}"
         return base
 
-    def _open_reason(self) -> str:
-        gate = self._gate
-        if gate is not None and gate.decision == "pass":
+    def _open_reason(self, gate: SequentialGate) -> str:
+        if gate.decision == "pass":
             return "was passed, but the percentile over all requests exceeds the limit"
+        alone = self._blocks.size == 1
         n, need = self._requests.count, self._demand.min_units(self._quantile)
-        spent = {"seconds": "the time budget is spent", "requests": "the request budget is spent"}
+        if not alone:
+            n = gate.units
+        spent = {
+            "seconds": "the time budget is spent",
+            "requests": "the request budget is spent",
+            "schedule": "the schedule is over",
+            "prompts": "a bucket whose requests are part of the load has no prompt left",
+        }
         why = spent.get(self._requests.ended, "measuring ended")
         if need is not None and n < need:
-            return f"{why}: {n} of at least {need} requests"
-        return f"{why}: {n} requests could not tell"
+            return f"{why}: {n} of at least {self._units(need)}"
+        return f"{why}: {self._units(n)} could not tell"
 
     def _notes(self) -> tuple[str, ...]:
         notes: list[str] = []
@@ -196,23 +232,45 @@ class LatencyJudge:
                     f"cold: without warm-up the first request took {firsts[0]:.1f} ms, the median "
                     f"of the rest is {rest:.1f} ms; it is kept"
                 )
+        wave = self._first_wave()
+        if wave:
+            notes.append(wave)
+        notes.extend(self._remarks(self._requests))
+        retried = [t.retries for t in self._requests.ok if t.retries]
+        if retried:
+            notes.append(
+                f"{sum(retried)} retries in {len(retried)} requests: the server refused first; "
+                "their clock began at the first attempt"
+            )
+        merged = sum(t.merged for t in self._requests.ok)
+        if merged:
+            events = sum(len(t.arrivals) for t in self._requests.ok)
+            notes.append(f"{merged} of {events} arrivals shared a read with the one before")
         tries = self._requests.attempts()
         if len(tries) > 1:
             notes.append(f"attempts {tries} are pooled: a rerun adds evidence, it replaces none")
         return tuple(notes)
 
+    def _first_wave(self) -> str:
+        """Without warm-up the requests that begin a level together find everything cold."""
+        n = self._blocks.size
+        largest = [max(values) for _, values in self._by_request if values]
+        if n == 1 or self._requests.warmup or len(largest) < 3 * n:
+            return ""
+        first, rest = median(largest[:n]), median(largest[n:])
+        if first <= _COLD * rest:
+            return ""
+        return (
+            f"first wave: without warm-up the first {n} requests took {first:.1f} ms in the "
+            f"median, the rest {rest:.1f} ms; they are kept (workload.warmup leaves them out)"
+        )
+
     def _attempts(self) -> tuple[dict[str, float | int | None], ...]:
         out = []
         for attempt in self._requests.attempts():
-            values = [v for a, vs in self._by_request if a == attempt for v in vs]
-            observed = nearest_rank(values, self._quantile)
-            out.append(
-                {
-                    "attempt": attempt,
-                    "requests": sum(1 for a, _ in self._by_request if a == attempt),
-                    "observed": finite(observed),
-                }
-            )
+            mine = [values for a, values in self._by_request if a == attempt]
+            observed = rank_of_sorted(in_order(mine), self._quantile)
+            out.append({"attempt": attempt, "requests": len(mine), "observed": finite(observed)})
         return tuple(out)
 
 

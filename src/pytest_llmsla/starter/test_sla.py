@@ -1,8 +1,8 @@
 """Latency limits as Python tests: run them with ``pytest test_sla.py``.
 
-They take target, buckets and sampling from sla.yaml when pytest's configuration names it:
-``sla_policy = sla.yaml`` under ``[pytest]`` in pytest.ini. Without it they use the published
-buckets and the embedded model.
+They take target, buckets and sampling from the sla.yaml that pytest's configuration names:
+``sla_policy = sla.yaml`` under ``[pytest]`` in pytest.ini. Without that line they would use the
+published buckets and the embedded model.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ from .planning import (
     least_over_to_fail,
     operating_characteristic,
 )
+from .runs import BaselineComparison, compare_with_runs
 from .samples import nearest_rank
 from .spec import GateSpec
 from .warmup import WarmupMonitor
 
 __all__ = [
+    "BaselineComparison",
     "Comparison",
     "Decision",
     "GateSpec",
@@ -27,6 +29,7 @@ __all__ = [
     "WarmupMonitor",
     "clean_units_to_pass",
     "compare",
+    "compare_with_runs",
     "least_over_to_fail",
     "nearest_rank",
     "operating_characteristic",

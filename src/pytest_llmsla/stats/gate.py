@@ -6,6 +6,7 @@ looks. The formulae and what they promise: docs/verdicts.md.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from typing import Literal
 from ..errors import InternalError
 from .bounds import HEADROOM, lower_bound, upper_bound
 from .guard import guard_factor
-from .samples import clean_sample, rank_of_sorted
+from .pool import SortedPool
+from .samples import rank_of_sorted
 from .spec import GateSpec
-from .unit import Unit
+from .unit import Answer, Kept, Unit, answer_of
 from .wealth import FAIL_BETS, PASS_BETS, Bets, factor_logs, mixture_log, scaled
 
 Decision = Literal["pass", "fail"]
 GateVerdict = Literal["pass", "fail", "inconclusive"]
-Request = tuple[Iterable["float | None"], bool]
+Request = tuple["Iterable[float | None] | Kept", bool]
 """``(values, failed)`` of one request."""
 
 
@@ -48,6 +50,11 @@ class _Wealth:
         for i, step in enumerate(factor_logs(share, self._p0, self._bets)):
             self._totals[i] += step
 
+    def copy(self) -> _Wealth:
+        other = _Wealth(self._p0, self._bets)
+        other._totals = list(self._totals)
+        return other
+
     @property
     def log_e(self) -> float:
         return mixture_log(self._totals, self._bets)
@@ -72,8 +79,7 @@ class SequentialGate:
         self.exceeded = 0
         self._units: list[Unit] = []
         self._closeness: list[float] = []
-        self._pool: list[float] = []
-        self._pool_sorted = True
+        self._pool = SortedPool(edge=spec.limit)
         self._pass = _Wealth(spec.p0, PASS_BETS)
         self._fail = _Wealth(spec.p0, FAIL_BETS)
         self._quarter = _Wealth(spec.p0, PASS_BETS)
@@ -114,10 +120,20 @@ class SequentialGate:
         if telling:
             self._add_unit(Unit(telling, size - len(telling), self.spec.max_samples))
 
-    def _answer(self, values: Iterable[float | None], failed: bool) -> tuple[float, ...] | None:
+    def fork(self) -> SequentialGate:
+        """The same state, to be fed apart: what a gate would say if it ended here."""
+        other = copy.copy(self)
+        other._units, other._closeness = list(self._units), list(self._closeness)
+        other._pool = self._pool.copy()
+        other._pass, other._fail = self._pass.copy(), self._fail.copy()
+        other._quarter = self._quarter.copy()
+        other._bounds = dict(self._bounds)
+        return other
+
+    def _answer(self, values: Iterable[float | None] | Kept, failed: bool) -> Answer | None:
         if failed:
             return None
-        answer = tuple(sorted(clean_sample(v) for v in values))
+        answer = values.answer if isinstance(values, Kept) else answer_of(values)
         if len(answer) > self.spec.max_samples:
             raise InternalError(
                 f"samples of one request: got {len(answer)}; valid is at most max_samples "
@@ -126,14 +142,13 @@ class SequentialGate:
             )
         return answer
 
-    def _pool_answer(self, answer: tuple[float, ...] | None) -> None:
+    def _pool_answer(self, answer: Answer | None) -> None:
         m, limit = self.spec.max_samples, self.spec.limit
         added = (math.inf,) * m if answer is None else answer
         self.requests += 1
         self.samples += len(added)
         self.exceeded += sum(v > limit for v in added)
         self._pool.extend(added)
-        self._pool_sorted = False
 
     def _add_unit(self, unit: Unit) -> None:
         limit, p0 = self.spec.limit, self.spec.p0
@@ -183,6 +198,11 @@ class SequentialGate:
     # -- what it says
 
     @property
+    def pool(self) -> SortedPool:
+        """Every sample so far, ascending; a failed request's are infinite."""
+        return self._pool
+
+    @property
     def units(self) -> int:
         """Units that gave evidence so far: requests, or blocks under concurrency."""
         return len(self._units)
@@ -193,14 +213,14 @@ class SequentialGate:
         return self._first[0] if self._first else None
 
     @property
+    def failed(self) -> bool:
+        """True once FAIL was reached: nothing that follows takes it back."""
+        return self._failed is not None
+
+    @property
     def decided_at(self) -> int | None:
         """Units at the first decision."""
         return self._first[1].units if self._first else None
-
-    @property
-    def overruled(self) -> Reading | None:
-        """The moment a FAIL overrode an earlier PASS, else None."""
-        return self._failed if self.decision == "pass" else None
 
     @property
     def evidence(self) -> Reading:
@@ -245,9 +265,6 @@ class SequentialGate:
 
         ``inf`` when so many failed that the rank falls among them: there is no such number.
         """
-        if not self._pool_sorted:
-            self._pool.sort()  # mostly sorted already: cheap
-            self._pool_sorted = True
         return rank_of_sorted(self._pool, self.spec.quantile)
 
     def bounds(self) -> tuple[float | None, float | None]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .samples import allowed_share, rank_of_sorted, sorted_samples
+from .samples import allowed_share, finite, rank_of_sorted, sorted_samples
 from .spec import check_quantile, check_share
 
 
@@ -61,9 +61,9 @@ def woodruff(
         upper = rank_of_sorted(pooled, q + half) if q + half <= 1 else None
     return Interval(
         quantile=q,
-        estimate=_finite(estimate),
-        lower=_finite(lower),
-        upper=_finite(upper),
+        estimate=finite(estimate),
+        lower=finite(lower),
+        upper=finite(upper),
         confidence=confidence,
         requests=len(clusters),
         samples=len(pooled),
@@ -82,7 +82,3 @@ def _t(df: int, confidence: float) -> float:
     from scipy.special import stdtrit  # here: loading scipy takes longer than a small gate
 
     return float(stdtrit(df, (1 + confidence) / 2))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -47,6 +47,11 @@ def clean_sample(value: float | None) -> float:
     return number if number >= 0 else math.inf
 
 
+def finite(value: float | None) -> float | None:
+    """``value``, or None where it is infinite, NaN or missing: reports hold finite numbers only."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def sorted_samples(values: Iterable[float | None]) -> list[float]:
     """All samples, cleaned, ascending; broken ones are ``inf`` at the end."""
     return sorted(clean_sample(v) for v in values)

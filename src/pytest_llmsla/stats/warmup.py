@@ -7,27 +7,29 @@ import statistics
 
 from ..errors import InternalError, UsageError
 
-_DROPPED = 1
 _BLOCK = 5
 _STEADY = math.log(1.15)
 _ROUNDING = 1e-12
 
 
 class WarmupMonitor:
-    """Watches the warm-up of one bucket shape: request 1 is dropped, then blocks of five.
+    """Watches the warm-up of one bucket shape: the first is dropped, then blocks of five.
+
+    ``dropped``: how many are dropped; under load a first wave finds everything cold.
 
     Steady once the medians of two neighbouring blocks lie within a factor of 1.15, so after 11
     requests at the earliest. It takes times only; what to do about a failed warm-up request is
     the runner's to say.
     """
 
-    def __init__(self, max_requests: int = 31) -> None:
+    def __init__(self, max_requests: int = 31, dropped: int = 1) -> None:
         if isinstance(max_requests, bool) or not isinstance(max_requests, int) or max_requests < 0:
             raise UsageError(
                 f"warmup.max_requests: got {max_requests!r}; valid is a whole number from 0; "
                 "steadiness needs 11, 31 is the default"
             )
         self.max_requests = max_requests
+        self.dropped = dropped
         self._values: list[float] = []
         self._steady = False
 
@@ -45,7 +47,7 @@ class WarmupMonitor:
             self._steady = self._steady or _alike(before, last)
 
     def _at_block_end(self) -> bool:
-        in_blocks = self.count - _DROPPED
+        in_blocks = self.count - self.dropped
         return in_blocks >= 2 * _BLOCK and in_blocks % _BLOCK == 0
 
     @property

@@ -16,6 +16,10 @@ _BUILT_IN = {
     "transformers": "pytest_llmsla.targets.transformers:TransformersTarget",
     "python": "pytest_llmsla.targets.python:PythonTarget",
     "scripted": "pytest_llmsla.targets.scripted:ScriptedTarget",
+    "openai": "pytest_llmsla.targets.http.loading:HttpLoader",
+    "tgi": "pytest_llmsla.targets.http.loading:HttpLoader",
+    "llamacpp": "pytest_llmsla.targets.http.loading:HttpLoader",
+    "mii": "pytest_llmsla.targets.http.loading:HttpLoader",
 }
 _GROUP = "pytest_llmsla.targets"
 

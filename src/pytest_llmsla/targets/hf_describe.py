@@ -131,6 +131,7 @@ def _running(spec: HfSpec, loaded: Loaded, weights: Weights) -> dict[str, Any]:
         "device_map": {k or "(all)": str(v) for k, v in placed.items()} if placed else None,
         "cpu_threads": torch.get_num_threads(),
         "attn": getattr(model.config, "_attn_implementation", None),
+        "batching": spec.batching,
         "cache": spec.cache,
         "use_cache": spec.use_cache,
         "compile": spec.compile,

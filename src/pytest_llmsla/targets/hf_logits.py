@@ -78,10 +78,15 @@ class DeviceWatch:
 
     def step(self, logits: Any) -> None:
         """Queue the maximum (and the repair); nothing is copied or waited for."""
-        last = logits[0, -1]
+        last = self._last(logits)
         self._peaks.append(last.max())
         if self._sampling:
+            # In place: otherwise the sampler fails on a device and ends this process's context.
             last.nan_to_num_()
+
+    def _last(self, logits: Any) -> Any:
+        """The logits that the next token is drawn from, as a view."""
+        return logits[0, -1]
 
     def token(self, value: Any) -> None:
         """Not needed here."""
@@ -99,3 +104,13 @@ class DeviceWatch:
 def logit_watch(device_type: str, *, sampling: bool) -> LogitWatch:
     """The watch for logits on ``device_type`` (``cpu``, ``cuda``, ``mps``)."""
     return HostWatch() if device_type == "cpu" else DeviceWatch(sampling=sampling)
+
+
+class BatchWatch(DeviceWatch):
+    """For several rows at once, on any device: the largest logit of every step, kept there.
+
+    A row that is not finite spoils the step for all: which rows it touched is not asked.
+    """
+
+    def _last(self, logits: Any) -> Any:
+        return logits[:, -1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,34 @@ from .hf_logits import LogitWatch, logit_watch
 from .hf_stream import StageMarks, TokenStreamer, stages
 
 NS_PER_MS = 1_000_000
+
+
+class _Silenced:
+    """Keeps one warning from being said or raised while any thread is inside."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            # The filters are the process's: one thread's leaving must not undo another's.
+            if self._inside == 1:
+                self._filters.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", message=self._message)
+
+    def __exit__(self, *_exc: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.close()
+
+
+CAST_WARNING = _Silenced("MatMul8bitLt: inputs will be cast")
+"""Said at every int8 forward by older bitsandbytes; describe() warns of it once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +90,7 @@ def run(
     failure: Exception | None = None
     returned: list[int] = []
     try:
-        with _current_device(call.input_ids.device), warnings.catch_warnings(), marks:
-            # Said at every int8 forward by older bitsandbytes; describe() warns of it once.
-            warnings.filterwarnings("ignore", message="MatMul8bitLt: inputs will be cast")
+        with current_device(call.input_ids.device), CAST_WARNING, marks:
             out = model.generate(
                 input_ids=call.input_ids,
                 max_new_tokens=call.max_new_tokens,
@@ -75,7 +102,7 @@ def run(
         raise
     except Exception as e:
         failure = explain(e, call, len(record.arrivals))
-        if not _is_memory(e):
+        if not is_memory(e):
             raise failure from e
     if failure is not None:
         # Outside the handler: its traceback would hold the tensors that filled the memory.
@@ -122,7 +149,7 @@ def check_answer(call: Call, streamed: list[int], returned: list[int], watch: Lo
 def explain(e: Exception, call: Call, tokens: int) -> TargetError:
     """The message for an exception out of ``generate()``: its own words, and what to do."""
     cause = f"{type(e).__name__}: {e}"
-    if _is_memory(e):
+    if is_memory(e):
         return TargetError(
             f"out of memory after {tokens} tokens, with a prompt of {call.prompt_tokens} and "
             f"{call.max_new_tokens} asked for ({cause}). Use shorter prompts, a smaller dtype, "
@@ -151,14 +178,15 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _current_device(device: Any) -> contextlib.AbstractContextManager[Any]:
+def current_device(device: Any) -> contextlib.AbstractContextManager[Any]:
     """Events are recorded on the current card, so the model's card is made the current one."""
     import torch
 
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _is_memory(e: Exception) -> bool:
+def is_memory(e: BaseException) -> bool:
+    """Whether memory ran out, on the host or a device."""
     import torch
 
     return (

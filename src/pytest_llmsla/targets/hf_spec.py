@@ -13,6 +13,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "dtype": ("auto", "float32", "float16", "bfloat16"),
     "quantization": ("none", "nf4", "fp4", "int8"),
     "compute_dtype": (None, "float32", "float16", "bfloat16"),
+    "batching": ("continuous", "threads", "batch"),
     "cache": ("dynamic", "static"),
     "use_cache": (True, False, "auto"),
     "compile": (False, "reduce-overhead", "max-autotune"),
@@ -35,6 +36,8 @@ class HfSpec:
     compute_dtype: str | None = None
     device: str = "auto"
     attn: str = "auto"
+    batching: str = "continuous"
+    """How several requests in flight share the model; one at a time, it does not matter."""
     cache: str = "dynamic"
     use_cache: bool | str = True
     compile: bool | str = False
@@ -60,6 +63,7 @@ class HfSpec:
         made = cls(**known)
         made._check_device()
         made._check_compile()
+        made._check_threads()
         return made
 
     def _check_device(self) -> None:
@@ -81,6 +85,18 @@ class HfSpec:
                 f"target.compile: {self.compile} with use_cache: false is refused: without a cache "
                 "every step has another shape and would be compiled anew. Use use_cache: true."
             )
+
+    def _check_threads(self) -> None:
+        """A static cache lives on the model, and a compiled forward replays one thread's graphs."""
+        if self.batching != "threads":
+            return
+        for key, value in (("cache", "static"), ("compile", self.compile)):
+            if value and getattr(self, key) == value:
+                raise UsageError(
+                    f"target.batching: threads with {key}: {value} is refused: threads would write "
+                    "into one another's cache. Use batching: batch, or leave it out where requests "
+                    f"are asked one at a time, or do without {key}."
+                )
 
 
 def _word(value: Any) -> str:

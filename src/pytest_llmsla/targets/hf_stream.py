@@ -7,8 +7,9 @@ Nothing here decodes text, copies from a device or synchronises: a token is stam
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..errors import TargetError
 from .base import Recorder
@@ -68,6 +69,57 @@ class TokenStreamer:
         return [int(i) for i in whole.tolist()]
 
 
+Around = Callable[..., Any]
+"""Called instead of a forward, with the forward as its first argument."""
+
+_TAPPING = threading.Lock()
+
+
+def tap_forward(model: Any, around: Around) -> None:
+    """Let ``around`` run the forwards that the calling thread does with ``model``.
+
+    Set on the instance, where a compiled or dispatched model has a forward of its own; other
+    threads' forwards are not touched, nor seen.
+    """
+    with _TAPPING:
+        current = vars(model).get("forward")
+        taps: dict[int, Around] | None = getattr(current, "llmsla_taps", None)
+        if taps is None:
+            taps = {}
+            model.forward = _tapped(model.forward, current, taps)
+        taps[threading.get_ident()] = around
+
+
+def untap_forward(model: Any) -> None:
+    """Undo :func:`tap_forward` of the calling thread; the last one puts the old forward back."""
+    with _TAPPING:
+        current = vars(model).get("forward")
+        taps: dict[int, Around] | None = getattr(current, "llmsla_taps", None)
+        if taps is None:
+            return
+        taps.pop(threading.get_ident(), None)
+        if taps:
+            return
+        before = current.llmsla_before
+        if before is None:
+            del model.forward
+        else:
+            model.forward = before
+
+
+def _tapped(forward: Callable[..., Any], before: Any, taps: Mapping[int, Around]) -> Any:
+    who = threading.get_ident
+
+    @functools.wraps(forward)  # generate() reads the signature
+    def tapped(*args: Any, **kwargs: Any) -> Any:
+        around = taps.get(who())
+        return forward(*args, **kwargs) if around is None else around(forward, *args, **kwargs)
+
+    marked: Any = tapped
+    marked.llmsla_taps, marked.llmsla_before = taps, before
+    return marked
+
+
 class StageMarks:
     """Host times of every forward, by a wrapper around the top module's ``forward``.
 
@@ -92,17 +144,14 @@ class StageMarks:
         self._clock = clock
         self._events = events
         self._watch = watch
-        self._own: Any = None
         self.begins: list[int] = []
         self.ends: list[int] = []
 
     def __enter__(self) -> StageMarks:
         clock, events, watch = self._clock, self._events, self._watch
         begin, end = self.begins.append, self.ends.append
-        forward = self._model.forward
 
-        @functools.wraps(forward)  # generate() reads the signature
-        def timed(*args: Any, **kwargs: Any) -> Any:
+        def timed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             begin(clock())
             if events is not None:
                 events.before()
@@ -114,16 +163,11 @@ class StageMarks:
                 watch.step(output.logits)
             return output
 
-        # Set on the instance, where a compiled or dispatched model has a forward of its own.
-        self._own = vars(self._model).get("forward")
-        self._model.forward = timed
+        tap_forward(self._model, timed)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        if self._own is None:
-            del self._model.forward
-        else:
-            self._model.forward = self._own
+        untap_forward(self._model)
 
     def device_ms(self) -> list[float]:
         """Device milliseconds of every forward; empty without device events. Call after the run."""
@@ -154,20 +198,3 @@ def stages(
     out["decode"] = sum(e - b for b, e in later if first <= b and e <= last)
     out["sample"] = last - first - out["decode"]
     return out
-
-
-def count_row_tokens(
-    ids: Iterable[int], eos_ids: Iterable[int]
-) -> tuple[int, Literal["stop", "length"]]:
-    """Generated tokens of one row of a padded batch, and why it ended.
-
-    A row counts up to and including its first end token of any listed id; what follows is padding.
-    Without an end token every id counts and the row ended at its length.
-    """
-    ends = frozenset(eos_ids)
-    count = 0
-    for token in ids:
-        count += 1
-        if token in ends:
-            return count, "stop"
-    return count, "length"

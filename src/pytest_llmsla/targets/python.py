@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from inspect import isawaitable
@@ -15,6 +16,8 @@ from ..timeline import NOT_FORCED
 from .base import Answer, Ask, Clock, Recorder
 from .entry import resolve_entry
 
+_LOOP_ENDS_S = 5.0
+
 
 class PythonTarget:
     """Wraps ``generate(prompt, *, max_new_tokens, sampling)`` → (async) iterator of token ids.
@@ -23,7 +26,8 @@ class PythonTarget:
     offer ``tokenizer`` (``encode`` and ``decode``), ``count(prompt, system) -> int``, ``memory()``,
     ``describe()``, ``close()`` and, for a clock of its own, ``clock_ns()`` (whole nanoseconds).
     Strings are refused: a text piece is not a token, so ITL could not be measured. An iterator
-    that goes on after the tokens asked for is left there, and the request is an error.
+    that goes on after the tokens asked for is left there, and the request is an error. Under load
+    a plain engine is called from several threads at once, an async one on one event loop.
     """
 
     kind = "python"
@@ -48,6 +52,7 @@ class PythonTarget:
         self._entry = entry
         self._max_context = max_context
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._together: threading.Thread | None = None
         self._probe: Any = None
 
     @classmethod
@@ -137,7 +142,10 @@ class PythonTarget:
         plain = type(made) is GeneratorType
         if not plain and (isinstance(made, AsyncIterator) or isawaitable(made)):
             drained = _drain(made, record, ids, ask.max_new_tokens)
-            self._own_loop().run_until_complete(drained)
+            if self._together is not None:
+                asyncio.run_coroutine_threadsafe(drained, self._own_loop()).result()
+            else:
+                self._own_loop().run_until_complete(drained)
         elif plain or isinstance(made, Iterator):
             try:
                 for item in made:
@@ -172,6 +180,26 @@ class PythonTarget:
             self._loop = asyncio.new_event_loop()
         return self._loop
 
+    def together(self, many: bool) -> None:
+        """Requests come from several threads from now on, or from one again.
+
+        An async engine lives on one event loop: while many come, that loop runs in a thread of its
+        own and takes them all.
+        """
+        if many == (self._together is not None):
+            return
+        loop = self._own_loop()
+        if many:
+            self._together = threading.Thread(
+                target=loop.run_forever, name="llmsla-engine-loop", daemon=True
+            )
+            self._together.start()
+            return
+        thread, self._together = self._together, None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not None:
+            thread.join(timeout=_LOOP_ENDS_S)
+
     def reset_peaks(self) -> None:
         """Start the window of memory peaks."""
         self._memory_probe().reset()
@@ -190,6 +218,7 @@ class PythonTarget:
 
     def close(self) -> None:
         """Close the loop and the engine (``close()`` when it has one). Idempotent."""
+        self.together(False)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.close()
         done = getattr(self.engine, "close", None)

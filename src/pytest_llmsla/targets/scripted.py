@@ -13,8 +13,9 @@ from zlib import crc32
 
 from ..errors import UsageError
 from ..timeline import NS_PER_MS
-from .base import Answer, Ask, Clock, Recorder
+from .base import Answer, Ask, Clock, Recorder, Timeouts
 from .entry import resolve_entry
+from .scripted_crew import Part, ScriptedCrew
 
 _PIECE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|[^\w\s]")
 
@@ -46,7 +47,14 @@ class ScriptedTarget:
     kind = "scripted"
     start_point = "request accepted by the script"
 
-    def __init__(self, play: Play, facts: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        play: Play,
+        facts: Mapping[str, Any] | None = None,
+        *,
+        slots: int | None = None,
+    ) -> None:
+        self._slots = slots
         self._play = play
         self._facts = dict(facts or {})
         self._now = 0
@@ -106,17 +114,37 @@ class ScriptedTarget:
 
     def generate(self, ask: Ask, record: Recorder) -> Answer:
         """Play the next script. Raises what the script says."""
-        script = self._play(ask, self._index)
-        self._index += 1
-        for delay_ms, tokens in script.arrivals:
+        part = self._part(ask)
+        for delay_ms, tokens in part.arrivals:
             self.advance(delay_ms)
             record.arrive(tokens)
-        for name, ms in script.stages_ms.items():
-            record.stage(name, round(ms * NS_PER_MS))
+        for name, ns in part.stages_ns.items():
+            record.stage(name, ns)
+        if isinstance(part.outcome, BaseException):
+            raise part.outcome
+        return part.outcome
+
+    def crew(self, size: int, timeouts: Timeouts) -> ScriptedCrew:
+        """Scripts played together: at most ``slots`` of them at once, where that is given."""
+        return ScriptedCrew(
+            self._part, self.clock, self._set_clock, size, timeouts, slots=self._slots
+        )
+
+    def _set_clock(self, at_ns: int) -> None:
+        self._now = at_ns
+
+    def _part(self, ask: Ask) -> Part:
+        """The next script, with what comes of it."""
+        script = self._play(ask, self._index)
+        self._index += 1
+        stages = {name: round(ms * NS_PER_MS) for name, ms in script.stages_ms.items()}
+        return Part(tuple(script.arrivals), self._outcome(ask, script), stages)
+
+    def _outcome(self, ask: Ask, script: Script) -> Answer | BaseException:
         if isinstance(script.error, BaseException):
-            raise script.error
+            return script.error
         if script.error is not None:
-            raise RuntimeError(script.error)
+            return RuntimeError(script.error)
         counted = sum(tokens for _, tokens in script.arrivals)
         prompt_tokens = script.prompt_tokens
         return Answer(

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TargetError, UsageError
-from .base import Answer, Ask, Clock, Recorder
-from .hf_sampling import sampling_arguments
+from .base import Answer, Ask, Clock, Crew, Recorder, Timeouts
+from .hf_sampling import SHARED_SEED, Seeds
 from .hf_spec import HfSpec
 
 if TYPE_CHECKING:
+    from ..probes.sampler import Source
     from .hf_load import Loaded
-
-SHORT_PROMPT = 32
-"""``use_cache: auto`` turns the cache off below this many prompt tokens, as published."""
 
 
 def _silent(_line: str) -> None:
@@ -24,7 +23,7 @@ def _silent(_line: str) -> None:
 
 
 class TransformersTarget:
-    """A loaded model with its tokenizer, answering one request at a time.
+    """A loaded model with its tokenizer. Several threads may call :meth:`generate` at once.
 
     The model's own sampling defaults are put aside: what sla.yaml says is what runs.
     """
@@ -37,6 +36,7 @@ class TransformersTarget:
         from .hf_describe import inspect
         from .hf_engine import plain_generation_config
         from .hf_prompt import PromptRenderer
+        from .hf_request import Requests
 
         self._spec = spec
         self._loaded: Loaded | None = loaded
@@ -47,7 +47,18 @@ class TransformersTarget:
         devices: list[str] = seen.facts["devices"]
         self._memory = MemoryProbe(",".join(devices))
         self._new_events = _step_events(devices)
-        self._asked = 0
+        self._seeds = Seeds()
+        self._requests = Requests(
+            spec,
+            self._renderer,
+            self._ends,
+            rows=seen.facts["vocabulary_rows"],
+            context=self._context,
+        )
+        self.crew: Callable[[int, Timeouts], Crew] | None = (
+            None if spec.batching == "threads" else self._crew
+        )
+        """Makes a crew; None where requests in flight share the model by threads alone."""
 
     @classmethod
     def load(
@@ -87,15 +98,6 @@ class TransformersTarget:
         """``time.perf_counter_ns``."""
         return time.perf_counter_ns
 
-    @staticmethod
-    def check_sampling(sampling: Mapping[str, Any]) -> None:
-        """Check ``workload.sampling`` before anything is loaded.
-
-        Raises:
-            UsageError: a key or value that ``generate()`` cannot honour.
-        """
-        sampling_arguments(sampling)
-
     def describe(self) -> Mapping[str, Any]:
         """Facts for the report; see :func:`hf_describe.inspect`."""
         return self._facts
@@ -129,38 +131,44 @@ class TransformersTarget:
         from .hf_run import Call, run
 
         entered = record.clock()
-        model = self.model
-        arguments = sampling_arguments(ask.sampling)
-        self._seed(ask.sampling.get("seed"))
-        ids = self._ids(ask)
-        self._check_prompt(ids, ask.max_new_tokens)
-        notes: list[str] = []
-        if ask.system and not self._renderer.system_role and ask.ids is None:
-            notes.append("system prompt put before the user's: the template has no system role")
-        arguments |= self._cache_arguments(len(ids), notes)
-        input_ids = torch.tensor([ids], device=model.device)
-        call = Call(
-            input_ids,
-            ask.max_new_tokens,
-            self._ends.eos,
-            {
-                **arguments,
-                "attention_mask": torch.ones_like(input_ids),
-                "min_new_tokens": ask.max_new_tokens if ask.force_length else None,
-                "eos_token_id": list(self._ends.eos) or None,
-                "pad_token_id": self._ends.pad,
-            },
-        )
-        ready = record.clock()
-        record.stage("tokenise", ready - entered)
-        outcome = run(model, call, record, ready, self._new_events)
+        model, requests = self.model, self._requests
+        arguments = requests.sampling(ask)
+        ticket = self._seeds.begin(ask.sampling.get("seed"))
+        try:
+            ids = requests.ids(ask)
+            notes = requests.notes(ask)
+            arguments |= requests.cache(len(ids), notes)
+            input_ids = torch.tensor([ids], device=model.device)
+            call = Call(
+                input_ids,
+                ask.max_new_tokens,
+                self._ends.eos,
+                {
+                    **arguments,
+                    "attention_mask": torch.ones_like(input_ids),
+                    "min_new_tokens": ask.max_new_tokens if ask.force_length else None,
+                    "eos_token_id": list(self._ends.eos) or None,
+                    "pad_token_id": self._ends.pad,
+                },
+            )
+            ready = record.clock()
+            record.stage("tokenise", ready - entered)
+            outcome = run(model, call, record, ready, self._new_events)
+        finally:
+            overlapped = self._seeds.end(ticket)
+        if overlapped and arguments["do_sample"] and ask.sampling.get("seed") is not None:
+            notes.append(SHARED_SEED)
         if outcome.late:
             notes.append("tokens came one step late: TTFT holds a step more than the model needs")
-        return self._answer(ask, record, len(ids), outcome.ids, notes)
+        return requests.answer(ask, record, len(ids), outcome.ids, notes)
 
     def reset_peaks(self) -> None:
         """Start the measured window of memory peaks (after warm-up)."""
         self._memory.reset()
+
+    def samples(self) -> list[Source]:
+        """What a sampler reads of its cards while it is measured."""
+        return self._memory.sources()
 
     def memory(self) -> Mapping[str, Any]:
         """Memory figures in GiB, each None with its reason where it cannot be read."""
@@ -175,76 +183,27 @@ class TransformersTarget:
         self._loaded = None
         free_memory()
 
+    def _crew(self, size: int, timeouts: Timeouts) -> Crew:
+        """``size`` requests at once, by ``target.batching``.
+
+        Raises:
+            UsageError: this model or these packages cannot be shared that way.
+        """
+        loaded = self._open()
+        if self._spec.batching == "batch":
+            from .hf_crew_batch import BatchCrew
+
+            return BatchCrew(loaded.model, self._requests, size, timeouts, self._new_events)
+        from .hf_continuous import refuse
+        from .hf_crew_continuous import ContinuousCrew
+
+        refuse(self._spec, loaded.model, self._facts["devices"])
+        return ContinuousCrew(loaded.model, self._requests, size, timeouts)
+
     def _open(self) -> Loaded:
         if self._loaded is None:
             raise TargetError(f"the target {self._spec.model} is closed. Load it again.")
         return self._loaded
-
-    def _ids(self, ask: Ask) -> list[int]:
-        if ask.ids is not None:
-            return list(ask.ids)
-        if not ask.prompt:
-            raise TargetError("the prompt is empty. Give it at least one character.")
-        return self._renderer.ids(ask.prompt, ask.system)
-
-    def _check_prompt(self, ids: list[int], new: int) -> None:
-        if not ids:
-            raise TargetError("the prompt has no token. Give it some text.")
-        rows = self._facts["vocabulary_rows"]
-        # Beyond its table an id ends a CUDA process for good, so it is caught here.
-        if rows is not None and max(ids) >= rows:
-            raise TargetError(
-                f"the prompt holds token id {max(ids)}; the model has {rows} embeddings. Is "
-                "target.tokenizer the model's own?"
-            )
-        if self._context is not None and len(ids) + new > self._context:
-            raise TargetError(
-                f"the prompt has {len(ids)} tokens and {new} are asked for, {len(ids) + new} "
-                f"together; the model has {self._context} positions. Shorten the prompt or "
-                "max_new_tokens."
-            )
-
-    def _cache_arguments(self, prompt: int, notes: list[str]) -> dict[str, Any]:
-        use = self._spec.use_cache
-        if use == "auto":
-            use = prompt >= SHORT_PROMPT
-            if not use:
-                notes.append(f"use_cache off: prompt of {prompt} tokens, under {SHORT_PROMPT}")
-        # generate() compiles by itself with a static cache; only target.compile may decide that.
-        out: dict[str, Any] = {"use_cache": bool(use), "disable_compile": True}
-        if use and self._spec.cache == "static":
-            out["cache_implementation"] = "static"
-        return out
-
-    def _seed(self, seed: Any) -> None:
-        """Another seed for every request, the same ones in every run."""
-        import torch
-
-        if seed is not None:
-            torch.manual_seed((int(seed) * 1_000_003 + self._asked) % 2**63)
-        self._asked += 1
-
-    def _answer(
-        self, ask: Ask, record: Recorder, prompt: int, out: list[int], notes: list[str]
-    ) -> Answer:
-        began = record.clock()
-        text = str(
-            self.tokenizer.decode(out, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
-        record.stage("detokenise", record.clock() - began)
-        ended = out[-1] in self._ends.eos
-        if ended:
-            notes.append(f"the end token {out[-1]} is counted")
-        if ask.force_length and len(out) < ask.max_new_tokens:
-            notes.append(f"forced length not honoured: {ask.max_new_tokens} asked, got {len(out)}")
-        return Answer(
-            text=text,
-            prompt_tokens=prompt,
-            output_tokens=len(out),
-            token_source="model",
-            finish_reason="stop" if ended else "length",
-            notes=tuple(notes),
-        )
 
 
 def _step_events(devices: list[str]) -> Callable[[], Any] | None:
@@ -253,9 +212,12 @@ def _step_events(devices: list[str]) -> Callable[[], Any] | None:
         return None
     from ..probes.cuda import StepEvents
 
-    pool = StepEvents(reserve=64)
+    pools = threading.local()  # several threads may ask the model at once
 
     def fresh() -> StepEvents:
+        pool: StepEvents | None = getattr(pools, "events", None)
+        if pool is None:
+            pool = pools.events = StepEvents(reserve=64)
         pool.reset()
         return pool
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .factory import Prompt, PromptFactory, lengths, top_quarter
+from .aim import top_quarter
+from .factory import Prompt, PromptFactory, lengths
 from .pool import Source
 
 __all__ = ["Prompt", "PromptFactory", "Source", "lengths", "top_quarter"]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from ..errors import UsageError
+from .aim import Aim, aim_at, top_quarter
 from .files import GivenPrompt
-from .fit import Count, Encode, Fitter, Ruler
+from .fit import Count, Encode, Fitter, Ruler, Size
 from .openers import Openers
 from .pool import GivenPool, Source, listed
 from .text import STYLES, Corpus, builtin_corpora, opening_words, pick_language
@@ -39,19 +40,15 @@ class Prompt:
     bucket: str
 
 
-def top_quarter(lo: int, hi: int) -> int:
-    """Shortest length, tokens, that lies in the top quarter of ``lo`` … ``hi``, both included."""
-    return min(hi, lo + math.ceil(0.75 * (hi - lo + 1)))
-
-
-def lengths(lo: int, floor: int, hi: int, rng: Random) -> Iterator[int]:
+def lengths(lo: int, floor: int, hi: int, rng: Random, top: int | None = None) -> Iterator[int]:
     """Prompt lengths for ever, every second one in the top quarter of ``lo`` … ``hi``.
 
     So any three or more in a row have at least a third there. The edge ``hi`` comes first and
     at every sixth place; the rest spreads evenly (golden-ratio sequence) over the top quarter
     and over what lies below it, down to ``floor``, the shortest prompt that can be made.
+    ``top``: where the top quarter begins, where counts are estimates.
     """
-    top = max(top_quarter(lo, hi), floor)
+    top = max(top_quarter(lo, hi) if top is None else top, floor)
     high = _spread(top, hi, rng)
     low = _spread(floor, top - 1, rng) if floor < top else high
     for i in itertools.count():
@@ -78,11 +75,18 @@ class PromptFactory:
         encode: ``text -> ids`` of bare user text, or None when there is no tokenizer; then
             prompts differ from the first word on instead of the first token.
         seed: the same seed gives the same prompts.
+        salted: built-in prompts also differ from those of every other seed within their first
+            words, for a server that remembers earlier runs; takes some six tokens a prompt.
         source: ``builtin``, a file, or a file per bucket.
         system: system prompt of every prompt that brings none of its own.
         warm_cache: prefix-cache hits are intended: a file's prompts may share their beginning
             and are repeated, in the same order, when used up. Built-in prompts stay distinct.
         base: folder that relative paths start from; default the working directory.
+        margin: relative error of ``count``; prompts are aimed inside their range by as much.
+        languages: of the built-in texts, those that ``count`` knows; None: all.
+        size: ``text -> tokens`` of bare text, estimated, where every ``count`` is a request to a
+            server; texts are planned with it, and only whole prompts are counted.
+        notes: of the caller's, for the report.
 
     Built-in texts are recombined: an opening word whose first token no other prompt has, an
     instruction, passages, filled up to the exact length. A file's prompts are sent word for
@@ -99,21 +103,28 @@ class PromptFactory:
         encode: Encode,
         *,
         seed: int,
+        salted: bool = False,
         source: Source = "builtin",
         system: str | None = None,
         warm_cache: bool = False,
         base: Path | None = None,
+        margin: float = 0.0,
+        languages: Collection[str] | None = None,
+        size: Size | None = None,
+        notes: Iterable[str] = (),
     ) -> None:
         self._seed = seed
+        self._margin = margin
+        self._languages = languages
         self._system = system
         self._made: dict[tuple[str, int, int], int] = {}
-        self._notes: dict[str, None] = {}
+        self._notes: dict[str, None] = dict.fromkeys(notes)
         self._pool: GivenPool | None = None
         if source != "builtin":
             files = _resolve(source, base or Path())
             self._pool = GivenPool(files, count, encode, system=system, warm_cache=warm_cache)
-        self._ruler = Ruler(count, encode, system)
-        self._openers = Openers(self._ruler)
+        self._ruler = Ruler(count, encode, system, size)
+        self._openers = Openers(self._ruler, salted=salted)
         self._fitter: Fitter | None = None
         self._shortest: int | None = None
 
@@ -122,30 +133,40 @@ class PromptFactory:
         """What a reader of the report should know about the prompts."""
         return tuple(self._notes)
 
-    def check(self, bucket: str, lo: int, hi: int, needed: int) -> None:
+    def check(self, bucket: str, lo: int, hi: int, needed: int, why: str = "") -> None:
         """Make sure that ``needed`` prompts of ``lo`` … ``hi`` tokens are there, warm-up included.
+
+        ``why`` so many, for the message where they are not.
 
         Raises:
             UsageError: no prompt fits into the range; a file has too few, or prompts that share
                 their beginning, while ``warm_cache`` is off.
         """
+        aim = self._aim(bucket, lo, hi)
         if self._pool is None:
-            self._floor(bucket, lo, hi)
+            self._floor(bucket, aim.lo, aim.hi)
             return
-        found = self._pool.check(bucket, lo, hi, needed)
-        top = top_quarter(lo, hi)
-        long = sum(tokens >= top for _, tokens in found)
+        found = self._pool.check(bucket, aim.lo, aim.hi, needed, why)
+        long = sum(tokens >= aim.top for _, tokens in found)
         if 3 * long < min(needed, len(found)):
-            self._note(
-                f"bucket {bucket}: {long} of {len(found)} prompts are {top}–{hi} tokens long; a "
-                "PASS needs a third of the measured requests there, else: lengths not covered"
+            self.note(
+                f"bucket {bucket}: {long} of {len(found)} prompts are {aim.top}–{aim.hi} tokens "
+                "long; a PASS needs a third of the measured requests there, else: lengths not "
+                "covered"
             )
 
     def outside(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
-        """Prompts of the files that no bucket of ``{name: (lo, hi)}`` takes, with their lengths."""
-        found = self._pool.outside(ranges) if self._pool else ()
+        """Prompts of the files that no bucket of ``{name: (lo, hi)}`` takes, with their lengths.
+
+        Raises:
+            UsageError: a bucket is too narrow for lengths that are only estimated.
+        """
+        if self._pool is None:
+            return ()
+        aims = {b: aim_at(b, lo, hi, self._margin) for b, (lo, hi) in ranges.items()}
+        found = self._pool.outside({b: (aim.lo, aim.hi) for b, aim in aims.items()})
         if found:
-            self._note(f"prompts outside every bucket, not used: {listed(found)}")
+            self.note(f"prompts outside every bucket, not used: {listed(found)}")
         return found
 
     def stream(self, bucket: str, lo: int, hi: int) -> Iterator[Prompt]:
@@ -158,10 +179,14 @@ class PromptFactory:
             UsageError: at the call when the range has no room for a prompt or the bucket has
                 none; while iterating when a file is used up and ``warm_cache`` is off.
         """
-        slot, rng = self._open(bucket, lo, hi)
+        return self._stream(bucket, self._aim(bucket, lo, hi))
+
+    def _stream(self, bucket: str, aim: Aim) -> Iterator[Prompt]:
+        slot, rng = self._open(bucket, aim.lo, aim.hi)
         if self._pool is None:
-            return self._compose(bucket, (lo, self._floor(bucket, lo, hi), hi), rng, slot)
-        given = self._pool.stream(bucket, lo, hi, top_quarter(lo, hi), rng)
+            floor = self._floor(bucket, aim.lo, aim.hi)
+            return self._compose(bucket, aim, floor, rng, slot)
+        given = self._pool.stream(bucket, aim.lo, aim.hi, aim.top, rng)
         return self._verbatim(self._pool, bucket, given)
 
     def warmup(self, bucket: str, lo: int, hi: int) -> Iterator[Prompt]:
@@ -173,11 +198,15 @@ class PromptFactory:
         Raises:
             UsageError: as :meth:`stream`.
         """
+        aim = self._aim(bucket, lo, hi)
         if self._pool is None:
-            return self.stream(bucket, top_quarter(lo, hi), hi)
-        _, rng = self._open(f"{bucket} warm-up", lo, hi)
-        given = self._pool.warmup(bucket, lo, hi, top_quarter(lo, hi), rng)
+            return self._stream(bucket, aim.upper())
+        _, rng = self._open(f"{bucket} warm-up", aim.lo, aim.hi)
+        given = self._pool.warmup(bucket, aim.lo, aim.hi, aim.top, rng)
         return self._verbatim(self._pool, bucket, given)
+
+    def _aim(self, bucket: str, lo: int, hi: int) -> Aim:
+        return aim_at(bucket, lo, hi, self._margin)
 
     def _open(self, bucket: str, lo: int, hi: int) -> tuple[int, Random]:
         """The number of a new stream and its random source."""
@@ -192,19 +221,19 @@ class PromptFactory:
         return (Prompt(p.text, pool.system_of(p), tokens, bucket) for p, tokens in given)
 
     def _compose(
-        self, bucket: str, span: tuple[int, int, int], rng: Random, slot: int
+        self, bucket: str, aim: Aim, floor: int, rng: Random, slot: int
     ) -> Iterator[Prompt]:
         # Generators of their own, so that a retry in one place shifts nothing elsewhere.
         seeds = [rng.random() for _ in range(3)]
         if not self._ruler.has_ids:
-            self._note("the target has no tokenizer: prompts differ from their first word on")
+            self.note("the target has no tokenizer: prompts differ from their first word on")
         openings = self._openers.walk(Random(seeds[0]), slot)
-        targets = lengths(*span, Random(seeds[1]))
+        targets = lengths(aim.lo, floor, aim.hi, Random(seeds[1]), aim.top)
         texts = Random(seeds[2])
         return (
             Prompt(text, self._system, tokens, bucket)
             for text, tokens in (
-                self._one(openings, target, span, Random(texts.random())) for target in targets
+                self._one(openings, target, aim, Random(texts.random())) for target in targets
             )
         )
 
@@ -212,15 +241,15 @@ class PromptFactory:
         self,
         openings: Iterator[tuple[str, int]],
         target: int,
-        span: tuple[int, int, int],
+        aim: Aim,
         rng: Random,
     ) -> tuple[str, int]:
         """A new text of ``target`` tokens, else of the nearest length inside the range found."""
-        corpus, style = pick_language(rng), rng.choice(STYLES)
+        corpus, style = pick_language(rng, self._languages), rng.choice(STYLES)
         best: tuple[str, int] | None = None
         for attempt, (opening, depth) in enumerate(openings, 1):
             text, tokens = self._fit(opening, corpus, style, target, rng)
-            usable = span[0] <= tokens <= span[2] and self._openers.unseen(text, depth)
+            usable = aim.lo <= tokens <= aim.hi and self._openers.unseen(text, depth)
             if usable and (best is None or abs(tokens - target) < abs(best[1] - target)):
                 best = (text, tokens)
             if best is not None and (best[1] == target or attempt >= _TRIES):
@@ -232,7 +261,7 @@ class PromptFactory:
             if attempt >= _OWN_TRIES:  # some scripts cannot make every short length
                 corpus = builtin_corpora()["en"]
         raise UsageError(
-            f"no prompt of {target} tokens could be made for the range {span[0]}–{span[2]}: the "
+            f"no prompt of {target} tokens could be made for the range {aim.lo}–{aim.hi}: the "
             "target's count() changes in larger steps; widen the bucket or give prompt files"
         )
 
@@ -251,8 +280,9 @@ class PromptFactory:
         """
         if self._shortest is None:
             # Most openings and a few words; an opening that takes more is passed over.
-            words = Random(0).sample(opening_words(), 41)
-            sizes = sorted(self._ruler.size(f"{word}: a few words") for word in words)
+            rng = Random(0)
+            heads = [self._openers.dressed(w, rng) for w in rng.sample(opening_words(), 41)]
+            sizes = sorted(self._ruler.size(f"{head}: a few words") for head in heads)
             self._shortest = self._ruler.overhead + sizes[len(sizes) // 2]
         floor = max(lo, self._shortest)
         if floor > hi:
@@ -266,12 +296,13 @@ class PromptFactory:
 
     def _note_depth(self, depth: int) -> None:
         if depth > 1:
-            self._note(
+            self.note(
                 f"first user tokens ran out (this tokenizer gave {self._openers.firsts} of them): "
                 f"later prompts differ within their first {depth} user tokens"
             )
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Something that a reader of the report should know; each is kept once."""
         self._notes[text] = None
 
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from ..errors import UsageError
 from .text import Corpus, leading_words, tag_words
 
 Count = Callable[[str, str | None], int]
 Encode = Callable[[str], list[int] | None]
+Size = Callable[[str], int]
 Key = tuple[Hashable, ...]
 
 MAX_DEPTH = 8
@@ -26,12 +28,19 @@ _MARKS = (".", "!", "a", "-", "。")
 
 
 class Ruler:
-    """Token lengths through a target's ``count`` and ``encode``, with sentences remembered."""
+    """Token lengths through a target's ``count`` and ``encode``, with sentences remembered.
 
-    def __init__(self, count: Count, encode: Encode, system: str | None) -> None:
+    ``size``: an estimate of a bare text's tokens, for targets whose every count takes a request;
+    texts are then planned with it and only whole prompts are counted.
+    """
+
+    def __init__(
+        self, count: Count, encode: Encode, system: str | None, size: Size | None = None
+    ) -> None:
         self._count = count
         self._encode = encode
         self._system = system
+        self._size = size
         self._sizes: dict[str, int] = {}
         bare = encode("a")
         self.has_ids = bare is not None
@@ -45,6 +54,8 @@ class Ruler:
 
     def size(self, text: str) -> int:
         """Tokens of bare ``text``; only an estimate when the target has no tokenizer."""
+        if self._size is not None:
+            return self._size(text)
         ids = self._encode(text) if self.has_ids else None
         return self.rendered(text) - self.overhead if ids is None else len(ids)
 
@@ -58,6 +69,23 @@ class Ruler:
             stop = "." if joiner else "。"
             self._sizes[key] = self.size(stop + key) - self.size(stop)
         return self._sizes[key]
+
+    def singles(self, words: Sequence[str]) -> list[str]:
+        """Those of ``words`` that add one token after a space, in their order.
+
+        With an estimate: counted in groups, halved where a group holds a longer word.
+        """
+        if self._size is None:
+            return [w for w in words if self.added(w, " ") == 1]
+        return self._halved(words, self.rendered("water"))
+
+    def _halved(self, words: Sequence[str], stem: int) -> list[str]:
+        if not words or self.rendered(" ".join(["water", *words])) - stem == len(words):
+            return list(words)
+        if len(words) == 1:
+            return []
+        middle = len(words) // 2
+        return [*self._halved(words[:middle], stem), *self._halved(words[middle:], stem)]
 
     def head(self, text: str, depth: int = MAX_DEPTH) -> Key:
         """The first user tokens; without a tokenizer the first words, cut at marks and digits."""
@@ -77,10 +105,16 @@ class Fitter:
     @classmethod
     def make(cls, ruler: Ruler) -> Fitter:
         """Find the filling words and marks that add exactly one token with this counter."""
-        tags = tuple(w for w in tag_words() if ruler.added(w, " ") == 1)
-        stem = ruler.size("water")
-        mark = next((m for m in _MARKS if ruler.size("water" + m * 3) == stem + 3), "")
-        return cls(ruler, tags, mark)
+        tags = tuple(ruler.singles(tag_words()))
+        stem = ruler.rendered("water")
+
+        def adds_one(mark: str) -> bool:
+            try:
+                return ruler.rendered("water" + mark * 3) == stem + 3
+            except UsageError:  # a calibrated count does not know every script
+                return False
+
+        return cls(ruler, tags, "" if tags else next(filter(adds_one, _MARKS), ""))
 
     def fit(
         self, opening: str, corpus: Corpus, style: str, target: int, rng: Random

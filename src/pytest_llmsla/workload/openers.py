@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 from random import Random
 from zlib import crc32
 
@@ -11,6 +12,8 @@ from .fit import MAX_DEPTH, Key, Ruler
 from .text import opening_words
 
 _SLOTS = 6  # at least 400 first tokens each with a vocabulary of 49,152
+_NUMBER = (1000, 10_000)
+_SALT = (10_000, 100_000)
 
 
 class Openers:
@@ -19,11 +22,17 @@ class Openers:
     Each stream walks its own seeded order of the words and prefers the share of first tokens
     that its slot owns, so that what another bucket has used does not change its prompts. When
     first tokens run out, prompts differ within their first two, three … tokens instead.
+
+    ``salted``: a random number follows every word. A word alone comes again in another run, and
+    now and then before the same instruction and passage: a cache that outlives the run knows them.
     """
 
-    def __init__(self, ruler: Ruler) -> None:
+    def __init__(self, ruler: Ruler, *, salted: bool = False) -> None:
         self._ruler = ruler
-        self._seen: list[set[Key]] = [set() for _ in range(MAX_DEPTH + 1)]
+        self._salted = salted
+        # Their hashes: a long run gives out a hundred thousand, and two that are alike by chance
+        # cost one opening.
+        self._seen: list[set[int]] = [set() for _ in range(MAX_DEPTH + 1)]
         self._heads: dict[str, Key] = {}
 
     @property
@@ -34,36 +43,48 @@ class Openers:
     def unseen(self, text: str, depth: int) -> bool:
         """Whether no prompt given out begins with the same ``depth`` user tokens."""
         head = self._ruler.head(text, depth)
-        return bool(head) and head not in self._seen[depth]
+        return bool(head) and hash(head) not in self._seen[depth]
 
     def claim(self, text: str) -> None:
         """``text`` is given out."""
         head = self._ruler.head(text)
         for depth in range(1, MAX_DEPTH + 1):
-            self._seen[depth].add(head[:depth])
+            self._seen[depth].add(hash(head[:depth]))
 
     def walk(self, rng: Random, slot: int) -> Iterator[tuple[str, int]]:
         """``(opening, depth)``: the caller asks :meth:`unseen` again with the whole text.
 
-        Lasts for thousands of prompts with any tokenizer that tells letters apart.
+        Lasts for thousands of prompts with any tokenizer that tells letters apart, and for as many
+        as there are numbers behind a word with one that tells numbers apart.
 
         Raises:
             TargetError: the tokenizer gives every text the same first tokens.
         """
         words = list(opening_words())
-        for depth in range(1, MAX_DEPTH + 1):
+        for depth in chain(range(1, MAX_DEPTH + 1), repeat(MAX_DEPTH)):
+            given = 0
             for own in (True, False):
                 rng.shuffle(words)
                 for word in words:
-                    text = _dress(word, rng, numbered=depth > 2)
+                    text = self.dressed(word, rng, depth)
                     mine = self._slot(word) == slot % _SLOTS
-                    if (mine or not own) and self.unseen(text, depth):
+                    # A word of fewer tokens than depth says nothing: the colon after it counts too.
+                    begun = text if depth == 1 else f"{text}: "
+                    if (mine or not own) and self.unseen(begun, depth):
+                        given += 1
                         yield text, depth
+            if not given and depth == MAX_DEPTH:
+                break
         raise TargetError(
             f"no more distinct prompts: the tokenizer gave {len(self._seen[1])} different first "
             f"tokens and {len(self._seen[MAX_DEPTH])} different starts of {MAX_DEPTH} tokens; "
             "check the target's encode(), or give prompt files of your own"
         )
+
+    def dressed(self, word: str, rng: Random, depth: int = 1) -> str:
+        """``word`` as it opens a prompt that differs from others within ``depth`` tokens."""
+        span = _SALT if self._salted else _NUMBER if depth > 2 else None
+        return _dress(word, None if span is None else rng.randrange(*span))
 
     def _slot(self, word: str) -> int:
         """The slot that owns the first token of ``word``."""
@@ -72,7 +93,7 @@ class Openers:
         return crc32(repr(self._heads[word]).encode()) % _SLOTS
 
 
-def _dress(word: str, rng: Random, *, numbered: bool) -> str:
+def _dress(word: str, number: int | None = None) -> str:
     """A word as a heading, a file or a code: ``Harbour``, ``harbour.md``, ``KL``; ``KL-2041``."""
-    tail = f"-{rng.randrange(1000, 10000)}" if numbered else ""
+    tail = "" if number is None else f"-{number}"
     return f"{word}{tail}.md" if word.islower() else f"{word}{tail}"

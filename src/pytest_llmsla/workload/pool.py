@@ -77,7 +77,7 @@ class GivenPool:
             )
         return found
 
-    def check(self, bucket: str, lo: int, hi: int, needed: int) -> list[Sized]:
+    def check(self, bucket: str, lo: int, hi: int, needed: int, why: str = "") -> list[Sized]:
         """As :meth:`fitting`, and ``needed`` of them are unused (any number in a warm cache).
 
         Raises:
@@ -87,7 +87,7 @@ class GivenPool:
         left = sum(p not in self._used for p, _ in found)
         if left < needed and not self._warm:
             raise UsageError(
-                f"bucket {bucket} ({lo}–{hi} tokens) has {left} prompts and needs {needed}, "
+                f"bucket {bucket} ({lo}–{hi} tokens) has {left} prompts and needs {needed}{why}, "
                 "warm-up included, because no prompt may repeat (a prefix cache would answer); "
                 "give more prompts, lower evidence.max_requests, use `prompts: builtin`, or set "
                 "workload.warm_cache: true if cached prompts are what you mean to measure"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -86,9 +86,10 @@ def tag_words() -> tuple[str, ...]:
     return tuple((folder / "tags.txt").read_text(encoding="utf-8").split())
 
 
-def pick_language(rng: Random) -> Corpus:
-    """A language by its weight."""
-    return builtin_corpora()[rng.choices(list(_LANGUAGES), list(_LANGUAGES.values()))[0]]
+def pick_language(rng: Random, languages: Collection[str] | None = None) -> Corpus:
+    """A language by its weight; only of ``languages`` where they are given."""
+    weights = {k: v for k, v in _LANGUAGES.items() if languages is None or k in languages}
+    return builtin_corpora()[rng.choices(list(weights), list(weights.values()))[0]]
 
 
 def leading_words(text: str) -> list[str]:

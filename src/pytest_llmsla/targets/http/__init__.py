@@ -1,0 +1,1 @@
+"""Running servers as targets: what is sent, what an event means, and how tokens are counted."""
