@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_llmsla.finding import Finding
-from pytest_llmsla.log import SCHEMA, write_all
-from pytest_llmsla.log_lines import to_line
+from pytest_llmsla.log import SCHEMA, RunWriter
+from pytest_llmsla.log.request_lines import to_line
 from pytest_llmsla.policy import LoadedPolicy, policy_from_mapping
 from pytest_llmsla.session import Gate, Session
 from pytest_llmsla.timeline import Timeline
@@ -162,7 +162,10 @@ def log_lines_of(
 def write_log(path: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
     """Write ``lines`` as a timelines.jsonl."""
     path.unlink(missing_ok=True)
-    write_all(path, lines)
+    writer = RunWriter(path)
+    for line in lines:
+        writer.line(line)
+    writer.close()
     return path
 
 

@@ -37,6 +37,8 @@ def policy_text() -> Callable[..., str]:
         rest: str = "",
     ) -> str:
         extra = f", {more}" if more else ""
+        if "report:" not in rest:  # a page takes half a second, and hundreds of gates read none
+            rest = f"report: {{formats: [terminal, json, markdown]}}\n{rest}"
         return textwrap.dedent(POLICY).format(
             ttft=ttft, itl=itl, more=extra, preset=preset, rest=rest
         )
@@ -54,7 +56,8 @@ def heavy_imports() -> None:
 
     import pytest_llmsla.gating.collection
     import pytest_llmsla.gating.measuring
-    import pytest_llmsla.gating.reporting  # noqa: F401
+    import pytest_llmsla.gating.reporting
+    import pytest_llmsla.reports.html.page  # noqa: F401
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from gate_samples import LONG, SHORT, broken, log_lines_of, plain_json, policy, 
 from pytest_llmsla.finding import Finding
 from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import read_run
-from pytest_llmsla.reports import markdown, terminal, text
+from pytest_llmsla.reports import html, markdown, terminal, text
 
 CLEAN = [timeline(n) for n in range(38)]
 RUNS: dict[str, tuple[list[Any], str]] = {
@@ -34,11 +36,20 @@ def report_of(tmp_path: Path, timelines: list[Any], *buckets: Any) -> dict[str, 
 
 
 def renderings(report: dict[str, Any]) -> dict[str, str]:
+    page = html.render(report)
     return {
+        "HTML": _text(page),
         "terminal": terminal.render(report, width=200),
         "ASCII terminal": terminal.render(report, width=60, unicode=False),
         "Markdown": markdown.render(report),
     }
+
+
+def _text(page: str) -> str:
+    """What a reader sees, a line an element; the title first."""
+    shown = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
+    lines = [unescape(line).strip() for line in re.sub(r"<[^>]*>", "\n", shown).splitlines()]
+    return "\n".join(line for line in lines if line)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -61,7 +72,7 @@ def test_every_limit_and_everything_missing_is_named(tmp_path: Path, name: str) 
     assert report["complete"] is False
     for where, shown in renderings(report).items():
         for found in report["findings"]:
-            assert where != "Markdown" or found["id"] in shown
+            assert where not in ("Markdown", "HTML") or found["id"] in shown.replace("/\n", "/")
             assert found["verdict"].upper() in shown, where
         for missing in report["not_measured"]:
             assert missing["id"] in shown, where

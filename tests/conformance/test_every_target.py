@@ -12,7 +12,8 @@ import pytest
 
 from pytest_llmsla.asker import Asker, Timeouts
 from pytest_llmsla.errors import GenerationAborted
-from pytest_llmsla.log_lines import from_line, plain, to_line
+from pytest_llmsla.log.request_lines import from_line, to_line
+from pytest_llmsla.log.strict_json import plain
 from pytest_llmsla.rules.checks import defect, miscounted
 from pytest_llmsla.rules.memory import FIGURES
 from pytest_llmsla.targets import Ask, Recorder, Target

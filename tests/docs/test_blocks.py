@@ -26,12 +26,13 @@ import yaml
 from pytest_llmsla.policy import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<lang>[\w+-]*)[ ]*(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.M | re.S)
 REAL = re.compile(r"target: \{kind: transformers, model: smollm2-135m-instruct[^}]*\}")
 SCRIPT = "target: {kind: scripted, script: {ttft_ms: 100, itl_ms: 20}}"
 NOT_CODE = {"text", ""}
-FROM_NOTHING = {"README.md", "docs/quickstart.md"}
+FRONT = ("README.md", "README.zh.md")
+FROM_NOTHING = {*FRONT, "docs/quickstart.md"}
 """Pages that start in an empty folder; the others find a policy and a finished run there."""
 
 
@@ -113,7 +114,7 @@ def test_every_code_block_of_a_page_runs(page: Path, tmp_path: Path, gated: Path
     for name in ("examples", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
     for block in blocks(page):
-        if block.page == "README.md" and block.number == 1:
+        if block.page in FRONT and block.number == 1:
             check_first_run(block)
             continue
         body = REAL.sub(SCRIPT, block.body)
@@ -135,7 +136,7 @@ def test_every_code_block_of_a_page_runs(page: Path, tmp_path: Path, gated: Path
 
 
 def check_first_run(block: Block) -> None:
-    """README's first block is exactly the two commands that CI runs."""
+    """The first block of a README is exactly the two commands that CI runs."""
     commands = block.body.splitlines()
     assert len(commands) == 2, f"{block.where} must hold two commands"
     for command in commands:

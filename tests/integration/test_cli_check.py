@@ -464,3 +464,55 @@ def test_nothing_heavy_is_loaded(passing: Path, command: str) -> None:
         [sys.executable, "-c", code], cwd=passing, capture_output=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def measured(folder: Path, **changed: Any) -> Path:
+    """A run of one bucket under another load, on a scripted clock."""
+    folder.mkdir()
+    raw = {
+        "version": 1,
+        "target": {"kind": "scripted", "script": {"ttft_ms": 100, "itl_ms": 20}},
+        "workload": {"max_new_tokens": 8, **changed.pop("workload", {})},
+        "buckets": [{"name": "short", "prompt_max": 128, "ttft_ms": 300}],
+        "evidence": {"preset": "fast"},
+        **changed,
+    }
+    (folder / "sla.yaml").write_text(json.dumps(raw), "utf-8")
+    loaded = load_policy(folder / "sla.yaml")
+    session = Session(folder / ".llmsla", release=loaded)
+    session.gate(None, loaded).measure()
+    session.close()
+    return session.run_dir
+
+
+def test_two_runs_under_load_are_pooled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Blocks are counted anew in each run, and each run's memory covers its own answers."""
+    runs = [measured(tmp_path / name, tgs={"concurrency": [4]}) for name in "ab"]
+    code, out, _ = checked(capsys, *runs, "--json")
+    assert code == 0
+    found = {f["id"]: f for f in json.loads(out)["findings"]}
+    alone = json.loads(checked(capsys, runs[0], "--json")[1])["findings"][0]
+    assert found[alone["id"]]["requests"] == 2 * alone["requests"]
+    assert {f["verdict"] for f in found.values()} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"kind": "gamma", "rate": 2, "burstiness": 0.01},
+        {"kind": "trace", "trace": "day.csv"},
+        {"kind": "constant", "rate": 2, "max_in_flight": 1},
+    ],
+)
+def test_another_schedule_is_another_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: dict[str, Any]
+) -> None:
+    """Requests at equal gaps say nothing of bursts; those that never waited, nothing of waiting."""
+    run_dir = measured(tmp_path / "a", workload={"load": {"kind": "constant", "rate": 2}})
+    policy = json.loads((tmp_path / "a" / "sla.yaml").read_text("utf-8"))
+    policy["workload"]["load"] = asked
+    other = tmp_path / "other.yaml"
+    other.write_text(json.dumps(policy), "utf-8")
+    code, _, err = checked(capsys, run_dir, "--sla", other)
+    assert code == 4
+    assert "workload.load." in err

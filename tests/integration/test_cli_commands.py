@@ -170,6 +170,17 @@ def test_init_writes_a_starter_that_is_valid(
     assert llmsla(["plan", str(tmp_path / "new" / "sla.yaml")]) == 0
 
 
+def test_init_ties_tests_to_its_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pytest.ini names it; where pytest has settings already, the line to add is said."""
+    assert llmsla(["init", str(tmp_path / "new"), "--server", "http://127.0.0.1:9/v1"]) == 0
+    assert "sla_policy = sla.yaml" in (tmp_path / "new" / "pytest.ini").read_text()
+    (tmp_path / "pyproject.toml").write_text("")
+    capsys.readouterr()
+    assert llmsla(["init", str(tmp_path)]) == 0
+    assert not (tmp_path / "pytest.ini").exists()
+    assert "for @sla tests: sla_policy = sla.yaml" in capsys.readouterr().out
+
+
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With one file there, none is written and the one there is untouched."""
     mine = tmp_path / "sla.yaml"
@@ -178,6 +189,106 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert mine.read_text() == "mine"
     assert [p.name for p in tmp_path.iterdir()] == ["sla.yaml"]
     assert "never overwritten" in capsys.readouterr().err
+
+
+SERVED = """
+version: 1
+target: {kind: tgi, base_url: "http://127.0.0.1:9", model: m, retries: 2, connect_in_ttft: true}
+workload: {max_new_tokens: 8}
+buckets:
+  - {name: short, prompt_max: 64, ttft_ms: 300}
+  - {name: long, prompt_max: 128, ttft_ms: 450}
+"""
+
+
+def test_plan_of_a_server_says_first_what_will_be_asked(
+    sla: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Requests and tokens, clean and at most, with everything that comes beside the buckets."""
+    sla.write_text(SERVED)
+    planned = cost(load_policy(sla))
+    assert planned.server is not None
+    assert (planned.requests, planned.most_requests, planned.peak_requests) == (160, 662, 4)
+    assert planned.new_tokens == 160 * 8
+    small = planned.server.learn_new_tokens
+    assert planned.most_new_tokens == (662 + 4) * 8 + small
+    # The longest prompts that the budget allows bound what can be sent.
+    longest = 331 * 64 + 331 * 128 + 4 * 64 + planned.server.learn_prompt_tokens
+    assert planned.prompt_tokens < planned.most_prompt_tokens <= longest
+    assert llmsla(["plan", str(sla)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "asks tgi at http://127.0.0.1:9, model m"
+    assert lines[1].startswith(
+        "  requests   160 when clean, at most 662; 4 more for peak TGS; + up"
+    )
+    assert "small ones before, to learn the server" in lines[1]
+    assert lines[2].endswith("1280 generated (when clean)")
+    assert f"{planned.most_new_tokens} generated (peak TGS and learning the server" in lines[3]
+    notes = [line for line in lines if line.startswith("  note ")]
+    for word, note in zip(("429 or 503", "opens a new", "tgi"), notes, strict=True):
+        assert word in note
+    assert "loading the model" not in lines[-1]
+
+
+def test_plan_needs_no_key_and_no_server(
+    sla: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a paid endpoint will cost is known before anybody has a key to it."""
+    monkeypatch.delenv("LLMSLA_GONE", raising=False)
+    keys = "kind: openai, base_url: 'https://h.example/v1', api_key_env: LLMSLA_GONE"
+    sla.write_text(re.sub(r"target: .*", f"target: {{{keys}}}", POLICY))
+    assert llmsla(["plan", str(sla)]) == 0
+    assert "asks openai at https://h.example/v1" in capsys.readouterr().out
+    assert llmsla(["plan", str(sla), "--measure"]) == 4
+    assert "environment variable LLMSLA_GONE is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [None, "openai", "tgi", "llamacpp", "mii"])
+def test_init_writes_a_starter_for_a_server(
+    tmp_path: Path, kind: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The starter names the server, loads, and can be planned."""
+    more = [] if kind is None else ["--kind", kind]
+    url = "http://127.0.0.1:8000/v1"
+    assert llmsla(["init", str(tmp_path), "--server", url, *more]) == 0
+    target = load_policy(tmp_path / "sla.yaml").policy.target.model_dump()
+    assert (target["kind"], target["base_url"]) == (kind or "openai", url)
+    text = (tmp_path / "sla.yaml").read_text(encoding="utf-8")
+    assert "smollm2" not in text
+    assert text.count("\ntarget:") == 1
+    assert llmsla(["plan", str(tmp_path / "sla.yaml")]) == 0
+    assert "asks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--server", "http://u:hunter2@h/v1"], "target.base_url: holds a user name"),
+        (["--server", "localhost:8000"], "target.base_url: begins with neither http:// nor"),
+        (["--server", "http://h", "--kind", "opnai"], "Did you mean openai"),
+        (["--kind", "tgi"], "give its address too, --server URL"),
+    ],
+)
+def test_init_writes_nothing_for_a_server_that_is_none(
+    tmp_path: Path, argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The address is looked at first, and a password in it is not repeated."""
+    assert llmsla(["init", str(tmp_path / "new"), *argv]) == 4
+    err = capsys.readouterr().err
+    assert words in err
+    assert "hunter2" not in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_doctor_looks_at_what_a_server_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Receive timestamps and the light tokenizer are named; neither is needed for readiness."""
+    llmsla(["doctor"])
+    out = capsys.readouterr().out
+    assert re.search(r"\[(ok|note)\] kernel receive timestamps: (not )?available: ", out)
+    assert re.search(r"\[(ok|note)\] extra \[tokenizer\], for servers: ", out)
+    for extra in ("html", "ray", "otel"):
+        assert re.search(rf"\[(ok|note)\] extra \[{extra}\], for .*: (installed|missing)", out)
+    assert "ready to gate a running server" in out
 
 
 def test_a_run_without_a_report_says_how_to_judge_it(
@@ -218,7 +329,7 @@ def test_report_renders_again_and_keeps_signatures(
         ({"verdict": "pass", "findings": []}, 2),
         ({"verdict": "passed"}, 3),
         ({"schema": "llmsla-report/0"}, 4),
-        ({"verdict": "pass", "complete": 1}, 2),
+        ({"verdict": "pass", "complete": 1}, 4),
     ],
 )
 def test_report_never_exits_0_on_less_than_a_complete_pass(

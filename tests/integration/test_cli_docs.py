@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_commands_of_the_manual(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each sh block runs as written; doctor may find something missing."""
     commands = [line.split() for block in blocks("cli.md", "sh") for line in block.splitlines()]
-    assert {c[1] for c in commands} == {"init", "plan", "check", "report", "doctor"}
+    assert {c[1] for c in commands} == {
+        "init", "plan", "check", "report", "history", "export", "doctor",
+    }  # fmt: skip
     for program, *argv in commands:
         assert program == "llmsla"
         assert llmsla(argv) in ((0, 3) if argv == ["doctor"] else (0,)), argv

@@ -43,6 +43,14 @@ MISUSE = {
         "@sla(bucket='shrot', ttft_ms=300)",
         "*test_it.py:4 test_a: @sla: no bucket 'shrot'. Did you mean 'short'?*",
     ),
+    "no such plan": (
+        "@sla(bucket='short', kv_plan='plans/kv.md')",
+        "*test_it.py:4 test_a: kv_plan: *plans/kv.md does not exist; give the file of a KV-cache*",
+    ),
+    "a plan that is a folder": (
+        "@sla(bucket='short', kv_plan='.')",
+        "*test_it.py:4 test_a: kv_plan: * is a folder; give the file of a KV-cache plan*",
+    ),
     "zero limit": (
         "@sla(bucket='short', ttft_ms=0)",
         "*test_it.py:4 test_a: ttft_ms=0; valid: a finite number of milliseconds above 0*",
@@ -75,9 +83,9 @@ MISUSE = {
         "@sla(bucket='short', ttft_ms=300, sampling={'temprature': 1.0})",
         "*test_it.py:4 test_a*workload.sampling.temprature*",
     ),
-    "concurrency not in this version": (
-        "@sla(bucket='short', min_tokens_per_s=10, concurrency=4)",
-        "*test_it.py:4 test_a*tgs.concurrency*not implemented in this version*",
+    "no concurrency": (
+        "@sla(bucket='short', min_tokens_per_s=10, concurrency=0)",
+        "*test_it.py:4 test_a: concurrency=0; valid: a whole number from 1 on.",
     ),
     "stacked": (
         "@sla(bucket='short', ttft_ms=300)\n@sla(bucket='long', ttft_ms=450)",
@@ -127,6 +135,18 @@ def test_a_bad_mark_on_a_deselected_test_is_still_told(gated: Gated) -> None:
         """
     )
     assert gated.run("-k", "test_b").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_one_question_at_a_time_is_no_concurrency(gated: Gated) -> None:
+    """A mark that asks for four at once over a fixture that asks once is refused, with the way."""
+    gated.tests(
+        "@sla(bucket='short', min_tokens_per_s=10, concurrency=4)\n"
+        "def test_a(timed_generate):\n    timed_generate('Hello')\n"
+    )
+    result = gated.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it.py:4 test_a: concurrency=4*Use sla_run()*"])
+    assert not gated.runs()
 
 
 @pytest.mark.parametrize("fixture", ["sla_run", "timed_generate", "sla_prompts"])

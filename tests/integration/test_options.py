@@ -137,12 +137,12 @@ def test_warn_is_refused_where_it_counts(
     result.stderr.fnmatch_lines(["ERROR: --sla-inconclusive=warn cannot be used with *"])
 
 
-@pytest.mark.parametrize("option", ["--sla-resume", "--sla-baseline"])
-def test_options_of_later_versions(gated: Gated, option: str) -> None:
-    """What this version lacks is refused, not ignored."""
-    result = gated.run("sla.yaml", option, "folder")
+def test_a_baseline_that_is_not_there(gated: Gated) -> None:
+    """A comparison with nothing is refused before anything is measured."""
+    result = gated.run("sla.yaml", "--sla-baseline", "folder")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: {option} folder: not implemented in this version*"])
+    result.stderr.fnmatch_lines(["ERROR: --sla-baseline folder: does not exist*"])
+    assert gated.runs() == []
 
 
 def test_default_policy_is_not_collected(gated: Gated) -> None:
@@ -181,6 +181,18 @@ def test_kv_plan_makes_it_conditional(gated: Gated) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert gated.report()["verdict"] == "conditional"
     result.stdout.fnmatch_lines(["itl p95*CONDITIONAL*"])
+
+
+def test_a_kv_plan_that_is_not_there(gated: Gated) -> None:
+    """Named and missing is bad input, also where ITL keeps its limit and nobody would read it."""
+    text = gated.policy().read_text().replace("p95_ms: 50", "p95_ms: 50, kv_plan: plan.md")
+    (gated.path / "sla.yaml").write_text(text)
+    result = gated.run("sla.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: sla.yaml:* itl.kv_plan: *plan.md does not exist; give *"])
+    assert not gated.runs()
+    gated.tests("@sla(bucket='short')\ndef test_a(sla_run): ...\n")
+    assert gated.run().ret == pytest.ExitCode.USAGE_ERROR
 
 
 def test_a_sign_off_takes_no_weaker_evidence_than_the_policy(gated: Gated) -> None:

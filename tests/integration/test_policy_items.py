@@ -35,6 +35,24 @@ def test_memory_limits_are_items(gated: Gated) -> None:
     result.stdout.fnmatch_lines(["sla.yaml::memory::rss_peak"])
 
 
+def test_every_level_of_load_has_items_of_its_own(gated: Gated) -> None:
+    """The first level keeps the plain node ids; a further one, and goodput, stand beside them."""
+    gated.policy(rest="tgs: {concurrency: [1, 4]}\ngoodput: {min_share: 0.9}")
+    result = gated.run("sla.yaml", "--collect-only", "-q")
+    listed = [line for line in result.stdout.lines if line.startswith("sla.yaml::")]
+    assert set(listed) == {
+        *IDS,
+        *("::concurrency-4::".join(nodeid.rsplit("::", 1)) for nodeid in IDS[:6]),
+        "sla.yaml::tgs::concurrency-4",
+        "sla.yaml::goodput",
+        "sla.yaml::goodput::concurrency-4",
+    }
+    one = gated.run("sla.yaml::short::concurrency-4::ttft_p95", "--collect-only", "-q")
+    assert [x for x in one.stdout.lines if x.startswith("sla.yaml::")] == [
+        "sla.yaml::short::concurrency-4::ttft_p95"
+    ]
+
+
 def test_collect_only_lists_and_measures_nothing(gated: Gated) -> None:
     """``--collect-only`` shows the items, exits 0 and writes nothing."""
     result = gated.run("sla.yaml", "--collect-only", "-q")

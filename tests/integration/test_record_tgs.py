@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_llmsla.cli import run as llmsla
+
 if TYPE_CHECKING:
     from gated import Gated
 
@@ -41,6 +43,48 @@ def test_an_undocumented_rate(gated: Gated, missing: str) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"record_tgs(151.5): undocumented: {missing} *"])
     assert gated.report()["tgs"][0]["documented"] is False
+
+
+SAYS_NOTHING = [
+    "None", "''", "' '", "'unknown'", "'N/A'", "float('nan')", "[]", "{}", "set()", "True",
+    "[None]", "{'a': None}", "{'a': float('inf')}", "object()", "[float('nan'), 128]",
+]  # fmt: skip
+
+
+def test_conditions_that_say_nothing(gated: Gated) -> None:
+    """Each of the four, in each way of not knowing: the test is red, and so is a later check."""
+    gated.tests(
+        f"""
+        GOOD = dict({WHOLE})
+
+        @pytest.mark.parametrize("value", [{", ".join(SAYS_NOTHING)}])
+        @pytest.mark.parametrize("name", list(GOOD))
+        def test_a(record_tgs, name, value):
+            record_tgs(151.5, **{{**GOOD, name: value}})
+        """
+    )
+    result = gated.run()
+    result.assert_outcomes(failed=4 * len(SAYS_NOTHING))
+    report = gated.report()
+    assert not any(entry["documented"] for entry in report["tgs"])
+    assert len(report["tgs"]) == 4 * len(SAYS_NOTHING)
+    assert all(f["reason"].startswith("undocumented: ") for f in report["findings"])
+    assert llmsla(["check", str(gated.runs()[-1])]) == 1
+
+
+def test_a_condition_that_holds_itself(gated: Gated) -> None:
+    """A value that cannot be written down is refused in words."""
+    gated.tests(
+        f"""
+        def test_a(record_tgs):
+            held = []
+            held.append(held)
+            record_tgs(151.5, **{{**dict({WHOLE}), "memory": held}})
+        """
+    )
+    result = gated.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*a condition holds itself*"])
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "float('nan')", "float('inf')", "True", "'12'"])

@@ -34,3 +34,18 @@ def refusal(folder: Path, text: str | bytes, **kwargs: object) -> str:
     with pytest.raises(UsageError) as caught:
         load(folder, text, **kwargs)
     return str(caught.value).replace(f"{folder}/", "")
+
+
+HTTP = """\
+version: 1
+target:
+  kind: openai
+  base_url: http://127.0.0.1:8000/v1
+buckets: [{name: short, prompt_max: 128, ttft_ms: 300}]
+"""
+
+
+def http(*keys: str, kind: str = "openai") -> str:
+    """A policy of a server with further lines under ``target``."""
+    text = HTTP.replace("openai", kind)
+    return text.replace("buckets:", "".join(f"  {line}\n" for line in keys) + "buckets:")

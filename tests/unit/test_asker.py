@@ -53,8 +53,15 @@ def tokens(n: int, error: BaseException | None = None) -> Callable[[], Iterator[
     return body
 
 
-def own_threads() -> set[str]:
-    return {t.name for t in threading.enumerate() if t.name.startswith("llmsla")}
+@pytest.fixture(autouse=True)
+def before() -> set[int | None]:
+    """Threads that were there already: one of another test may still wait for a connection."""
+    return {t.ident for t in threading.enumerate()}
+
+
+def own_threads(before: set[int | None]) -> set[str]:
+    threads = (t for t in threading.enumerate() if t.ident not in before)
+    return {t.name for t in threads if t.name.startswith("llmsla")}
 
 
 @dataclass
@@ -165,11 +172,11 @@ def test_an_engine_without_end_is_left_after_one_token_too_many() -> None:
     assert ask(engine(endless)).tokens == ASK.max_new_tokens + 1
 
 
-def test_the_worker_has_ended_when_the_asker_is_left() -> None:
+def test_the_worker_has_ended_when_the_asker_is_left(before: set[int | None]) -> None:
     """No thread of ours lives on, whether requests worked or failed."""
     ask(engine(tokens(8)))
     ask(engine(tokens(1, RuntimeError("boom"))))
-    assert own_threads() == set()
+    assert own_threads(before) == set()
 
 
 # -- deadlines
@@ -227,7 +234,7 @@ def test_tokens_without_end_are_stopped_by_the_total() -> None:
     assert "not complete after 0.3 s (timeouts.total_s)" in str(t.error)
 
 
-def test_an_engine_that_never_stops_makes_the_target_unusable() -> None:
+def test_an_engine_that_never_stops_makes_the_target_unusable(before: set[int | None]) -> None:
     """The hung request is an error, the next one is refused, and leaving does not block."""
     release = threading.Event()
 
@@ -246,7 +253,7 @@ def test_an_engine_that_never_stops_makes_the_target_unusable() -> None:
     assert thread.daemon  # so that the process can end although it still runs
     release.set()
     thread.join(5)
-    assert own_threads() == set()
+    assert own_threads(before) == set()
 
 
 def test_an_engine_that_swallows_the_abort_is_late_all_the_same() -> None:
@@ -282,7 +289,9 @@ def test_deadlines_hold_on_the_targets_own_clock_too(
     assert words in str(t.error)
 
 
-def test_an_interrupt_while_waiting_reaches_the_caller_and_stops_the_engine() -> None:
+def test_an_interrupt_while_waiting_reaches_the_caller_and_stops_the_engine(
+    before: set[int | None],
+) -> None:
     """Ctrl-C is the user's: it is not taken for a result of the model."""
     began = threading.Event()
 
@@ -309,7 +318,7 @@ def test_an_interrupt_while_waiting_reaches_the_caller_and_stops_the_engine() ->
 
     with pytest.raises(KeyboardInterrupt), Waits(Interrupting(), Timeouts()) as asker:
         asker.ask(ASK, BLANK)
-    assert own_threads() == set()
+    assert own_threads(before) == set()
 
 
 # -- answers and clocks that are none

@@ -14,7 +14,7 @@ from gate_samples import log_lines_of, plain_json, policy, timeline
 from pytest_llmsla.errors import UsageError
 from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import read_run
-from pytest_llmsla.log_lines import OTHER_TYPES
+from pytest_llmsla.log.other_lines import OTHER_TYPES
 from pytest_llmsla.reports import markdown, terminal
 from pytest_llmsla.reports.json_report import dumps
 from pytest_llmsla.timeline import PEAK
@@ -62,8 +62,45 @@ def every_kind_of_line() -> list[dict[str, Any]]:
         "outcomes": {"short/ttft_p95": {"status": "failed", "reason": "slow", "reruns": 1}},
         "missing": [["worker", "died"]],
         "signoff": False,
+        "compared": {"verdict": "fail", "reason": "slower"},
     }
-    return [*lines[:-1], *peak, gate, *own, figure, problem, lines[-1], said]
+    resume = {
+        "type": "resume",
+        "from": "runs/1",
+        "sha256": "0" * 64,
+        "requests": 3,
+        "utc": "2025",
+        "host": {},
+    }
+    own_words = {
+        "type": "server",
+        "gate": None,
+        "server": {
+            "source": "/metrics",
+            "software": "vllm",
+            "reason": None,
+            "warnings": ["other traffic: 3 requests"],
+            "ttft": {
+                "name": "vllm:time_to_first_token_seconds",
+                "count": 7,
+                "mean_ms": 890.0,
+                "percentiles": {"p95": {"above_ms": 750.0, "up_to_ms": 1000.0}},
+                "reason": None,
+            },
+            "requests": {"name": "n", "server": 10, "ours": 7, "others": 3, "reason": None},
+            "kv_cache": {"name": "k", "before": 0.1, "after": 0.2, "reason": None},
+        },
+    }
+    level = {
+        "type": "level",
+        "gate": None,
+        "concurrency": 1,
+        "asked": {"kind": "closed"},
+        "mode": "threads",
+        "t_ns": 0,
+    }
+    lines[3:3] = [resume, level]
+    return [*lines[:-1], *peak, gate, *own, figure, problem, own_words, lines[-1], said]
 
 
 LINES = every_kind_of_line()

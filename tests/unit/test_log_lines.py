@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_samples import timeline
-from pytest_llmsla import log_lines
+from pytest_llmsla.log.other_lines import check_other
+from pytest_llmsla.log.request_lines import from_line, to_line
+from pytest_llmsla.log.strict_json import parse, plain
 from pytest_llmsla.timeline import PEAK, Stamp, Timeline, TokenSource
 
 WHOLE = st.integers(-(2**53), 2**53)
@@ -51,13 +53,13 @@ TIMELINES = st.builds(
 
 
 def through_json(line: dict[str, Any]) -> Any:
-    return log_lines.parse(json.dumps(log_lines.plain(line), allow_nan=False).encode())
+    return parse(json.dumps(plain(line), allow_nan=False).encode())
 
 
 @given(TIMELINES, WHOLE)
 def test_a_timeline_survives_its_line(t: Timeline, origin: int) -> None:
     """Written and read back it is the same, only that its times count from the origin."""
-    back = log_lines.from_line(through_json(log_lines.to_line(t, keep_text=True, origin_ns=origin)))
+    back = from_line(through_json(to_line(t, keep_text=True, origin_ns=origin)))
     moved = dataclasses.replace(
         t,
         start_ns=t.start_ns - origin,
@@ -71,8 +73,8 @@ def test_a_timeline_survives_its_line(t: Timeline, origin: int) -> None:
 def test_texts_are_left_out_unless_kept() -> None:
     """Prompt and answer are on record only where that was asked for."""
     t = dataclasses.replace(timeline(), text="an answer", prompt="a question")
-    assert not {"text", "prompt"} & set(log_lines.to_line(t))
-    assert log_lines.to_line(t, keep_text=True)["prompt"] == "a question"
+    assert not {"text", "prompt"} & set(to_line(t))
+    assert to_line(t, keep_text=True)["prompt"] == "a question"
 
 
 WRONG: dict[str, tuple[str, Any]] = {
@@ -132,9 +134,9 @@ WRONG: dict[str, tuple[str, Any]] = {
 def test_a_field_that_cannot_be_is_refused(name: str) -> None:
     """Another type, another range, or at odds with the rest: never taken for evidence."""
     key, value = WRONG[name]
-    line = {**log_lines.to_line(timeline()), key: value}
+    line = {**to_line(timeline()), key: value}
     with pytest.raises((TypeError, ValueError)):
-        log_lines.from_line(line)
+        from_line(line)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +144,10 @@ def test_a_field_that_cannot_be_is_refused(name: str) -> None:
 )
 def test_a_field_that_every_request_has_may_not_be_missing(key: str) -> None:
     """No default stands in for what makes a request."""
-    line = log_lines.to_line(timeline())
+    line = to_line(timeline())
     del line[key]
     with pytest.raises(KeyError, match=key):
-        log_lines.from_line(line)
+        from_line(line)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_a_field_that_every_request_has_may_not_be_missing(key: str) -> None:
 def test_other_lines_are_held_to_their_types_too(kind: str, line: dict[str, Any]) -> None:
     """A gate without a name, a rate that is none, a problem without a reason: refused."""
     with pytest.raises((KeyError, TypeError, ValueError)):
-        log_lines.check_other(kind, line)
+        check_other(kind, line)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_other_lines_are_held_to_their_types_too(kind: str, line: dict[str, Any]
 def test_only_strict_json_is_read(text: bytes) -> None:
     """No NaN, no key twice, no second object, no endless nesting or number."""
     with pytest.raises(ValueError, match=r"."):
-        log_lines.parse(text)
+        parse(text)
 
 
 def test_what_json_cannot_hold_becomes_its_text() -> None:
@@ -214,7 +216,7 @@ def test_what_json_cannot_hold_becomes_its_text() -> None:
             return "odd"
 
     line = {"a": math.nan, "b": [math.inf, Odd(), 2**80], 3: {"c": (1, None, True)}, "d": 1.5}
-    assert log_lines.plain(line) == {
+    assert plain(line) == {
         "a": "nan",
         "b": ["inf", "odd", str(2**80)],
         "3": {"c": [1, None, True]},

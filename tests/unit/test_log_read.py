@@ -14,7 +14,7 @@ from gate_samples import broken, log_lines_of, policy, reading, timeline, write_
 from pytest_llmsla.errors import UsageError
 from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import RunLog, RunWriter, read_run
-from pytest_llmsla.log_lines import IN_FLIGHT
+from pytest_llmsla.log.request_lines import IN_FLIGHT
 from pytest_llmsla.timeline import PEAK
 
 FAST = policy(evidence={"preset": "fast"})
@@ -99,12 +99,12 @@ def test_a_start_without_its_request_is_a_failed_request(tmp_path: Path) -> None
 
 def test_a_lost_request_belongs_to_the_clock_it_began_on(tmp_path: Path) -> None:
     """Its place in the order is that of its own segment, not of the first."""
-    first, second = timeline(0), timeline(1, segment=1)
+    first, second = timeline(0), timeline(1, segment=1, unit=2)
     lines = lines_of(first, second)
     segment = {"type": "segment", "segment": 1, "t0_utc": "2025-01-01T00:10:00.000Z"}
     at = next(i for i, line in enumerate(lines) if line.get("id") == "r000001")
     lines.insert(at, segment)
-    begun = {**lines[at + 1], "id": "r000002", "unit": 2, "start_ns": 5}
+    begun = {**lines[at + 1], "id": "r000002", "unit": 1, "start_ns": 5}
     log = read(tmp_path, [*lines[:-1], begun, lines[-1]])
     assert [(t.id, t.segment) for t in log.timelines] == [
         ("r000000", 0),

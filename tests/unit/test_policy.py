@@ -116,6 +116,37 @@ def test_the_automatic_budget_has_no_rounding_dust(q: float, budget: int) -> Non
     assert policy.max_requests(q) == 77
 
 
+def test_levels_are_what_is_measured_apart() -> None:
+    """Numbers in flight as listed, one at a time by default, none under a schedule."""
+    at = {
+        "default": {},
+        "listed": {"tgs": {"concurrency": [4, 1], "min_tokens_per_s": {4: 150}}},
+        "open": {
+            "tgs": {"min_tokens_per_s": 9},
+            "workload": {"load": {"kind": "gamma", "rate": 2.5, "burstiness": 0.5}},
+        },
+    }
+    made = {k: policy_from_mapping({**PUBLISHED_RULES, **v}, "t").policy for k, v in at.items()}
+    assert {k: p.levels for k, p in made.items()} == {
+        "default": (1,),
+        "listed": (4, 1),
+        "open": (None,),
+    }
+    assert [made["listed"].min_rate(n) for n in (4, 1)] == [150, None]
+    assert made["open"].min_rate(None) == 9
+    assert made["open"].load.words == "open loop, 2.5 requests/s"
+    assert made["listed"].load.words == "closed loop"
+    assert made["listed"].max_requests(0.95, 4) == 1200
+
+
+def test_a_level_needs_a_budget_for_its_blocks() -> None:
+    """69 blocks of eight are 552 requests; fewer could never pass and are refused with that."""
+    raw = {**PUBLISHED_RULES, "tgs": {"concurrency": [1, 8]}}
+    assert policy_from_mapping({**raw, "evidence": {"max_requests": 552}}, "t")
+    with pytest.raises(UsageError, match=r"at concurrency 8.*Give at least 552"):
+        policy_from_mapping({**raw, "evidence": {"max_requests": 551}}, "t")
+
+
 def test_allowed_variables_are_resolved_and_hashed(tmp_path: Path) -> None:
     """Two models under one text are two policies."""
     text = SHORT.replace("model: smollm2-135m-instruct", 'model: "${ROOT}/${MODEL}"')

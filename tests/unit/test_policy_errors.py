@@ -74,7 +74,8 @@ CASES = [
     (
         "kind: transformers",
         "kind: transfomers",
-        ":3: target.kind: got 'transfomers'; valid: transformers, python, scripted. "
+        ":3: target.kind: got 'transfomers'; valid: transformers, python, openai, tgi, "
+        "llamacpp, mii, scripted. "
         "Did you mean transformers?",
     ),
     # unknown keys
@@ -82,13 +83,13 @@ CASES = [
         "service:",
         "servce:",
         ":2: servce: unknown key. Did you mean service? Valid here: version, service, target, "
-        "workload, buckets, ttft, itl, tgs, memory, errors, evidence, report",
+        "workload, buckets, ttft, itl, tgs, memory, goodput, errors, evidence, baseline, report",
     ),
     (
         "p95_ms: 50",
         "p95_ms: 50, p59_ms: 40",
         ":8: itl.p59_ms: unknown key. Did you mean p95_ms? Valid here: p50_ms, p95_ms, p99_ms, "
-        "stall_p95_ms, bursts, kv_plan, conditional_passes",
+        "stall_p95_ms, bursts, estimated, kv_plan, conditional_passes",
     ),
     (
         "ttft_ms: 300",
@@ -172,7 +173,7 @@ CASES = [
         "name: medium",
         "name: a::b",
         ":6: buckets[1].name: got 'a::b'; valid: a word that starts with a letter, of letters, "
-        "digits, _ and - (not tgs, memory or policy)",
+        "digits, _ and - (not tgs, memory, goodput, policy)",
     ),
     (
         SECOND,
@@ -183,9 +184,14 @@ CASES = [
     # rule 3
     (
         "concurrency: [1]",
-        "concurrency: [1, 4]",
-        ":9: tgs.concurrency: got [1, 4]; more than [1] is not implemented in this version: "
-        "write [1]",
+        "concurrency: [1, 4, 1]",
+        ":9: tgs.concurrency: lists 1 twice: each level is measured once",
+    ),
+    (
+        "concurrency: [1]",
+        "concurrency: [0]",
+        ":9: tgs.concurrency[0]: got 0; valid: a list of different whole numbers from 1, such as "
+        "[1, 4]",
     ),
     (
         "concurrency: [1]",
@@ -209,12 +215,14 @@ CASES = [
         "itl:",
         "memory: {max_gib: 12}\nitl:",
         ":8: memory.max_gib: unknown key; a memory limit names which number it is about: "
-        "allocated_peak_gib, reserved_peak_gib, device_used_peak_gib, rss_peak_gib",
+        "allocated_peak_gib, reserved_peak_gib, device_used_peak_gib, rss_peak_gib, "
+        "growth_mib_per_request",
     ),
     (
         TARGET,
         "{kind: python, entry: 'a:b', memory_gib: 3}",
-        ":3: target.memory_gib: not implemented in this version: remove it",
+        ":3: target.memory_gib: belongs to target kind openai, tgi, llamacpp and mii, not to "
+        "python: remove it",
     ),
     # budgets
     (
@@ -285,15 +293,10 @@ CASES = [
     ),
     # not in this version
     (
-        "kind: transformers",
-        "kind: openai, base_url: 'https://x', retries: 3",
-        ":3: target.kind: openai is not implemented in this version; implemented: transformers, "
-        "python, scripted",
-    ),
-    (
         "dtype: bfloat16",
-        "batching: threads",
-        ":3: target.batching: not implemented in this version: remove it (only continuous)",
+        "batching: thread",
+        ":3: target.batching: got 'thread'; valid: continuous, threads or batch. Did you mean "
+        "threads?",
     ),
     (
         "dtype: bfloat16",
@@ -302,31 +305,96 @@ CASES = [
     ),
     (
         "itl:",
-        "goodput: {min_share: 0.9}\nitl:",
-        ":8: goodput.min_share: not implemented in this version: remove it",
+        "goodput: {min_share: 90}\nitl:",
+        ":8: goodput.min_share: got 90; valid: a share over 0, under 1, or null. Did you mean 0.9?",
     ),
     (
         "itl:",
         "baseline: {pth: x}\nitl:",
-        ":8: baseline.pth: unknown key. Valid here: path, tolerance, min_runs",
+        ":8: baseline.pth: unknown key. Did you mean path? Valid here: path, tolerance, min_runs",
     ),
     (
         "itl:",
-        "memory: {growth_mib_per_request: 0}\nitl:",
-        ":8: memory.growth_mib_per_request: not implemented in this version: remove it",
+        "memory: {growth_mib_per_request: -1}\nitl:",
+        ":8: memory.growth_mib_per_request: got -1; valid: a number of MiB from 0, or null for no "
+        "limit",
     ),
     (
         "itl:",
-        "report: {formats: [json, html]}\nitl:",
-        ":8: report.formats: html is not implemented in this version: use terminal, json and "
-        "markdown",
+        "workload: {load: {kind: poisson}}\nitl:",
+        ":8: workload.load.rate: missing: poisson needs a rate, requests per second",
     ),
     (
         "itl:",
-        "workload: {load: {kind: poisson, rate: 3}}\nitl:",
-        ": 2 problems\n  sla.yaml:8: workload.load.kind: not implemented in this version: remove "
-        "it (only closed)\n  sla.yaml:8: workload.load.rate: not implemented in this version: "
-        "remove it",
+        "workload: {load: {rate: 3}}\nitl:",
+        ":8: workload.load.rate: belongs to open loop, and workload.load.kind is closed: set kind "
+        "(constant, poisson, gamma or trace), or remove it",
+    ),
+    (
+        "itl:",
+        "workload: {load: {kind: gamma, rate: 3}}\nitl:",
+        ":8: workload.load.burstiness: missing: gamma needs its shape, a number greater than 0 "
+        "(1 is Poisson, less comes in bursts)",
+    ),
+    (
+        "itl:",
+        "workload: {load: {kind: constant, rate: 3, burstiness: 1}}\nitl:",
+        ":8: workload.load.burstiness: belongs to kind gamma, not to constant: remove it",
+    ),
+    (
+        "itl:",
+        "workload: {load: {kind: constant, rate: 3, trace_unit: ms}}\nitl:",
+        ":8: workload.load.trace_unit: belongs to kind trace, not to constant: remove it",
+    ),
+    (
+        "itl:",
+        "workload: {load: {kind: trace}}\nitl:",
+        ":8: workload.load.trace: missing: name the file that holds the timestamps",
+    ),
+    (
+        "itl:",
+        "workload: {load: {kind: trace, trace: no.csv}}\nitl:",
+        ":8: workload.load.trace: there is no file 'no.csv' in the folder FOLDER",
+    ),
+    (
+        "itl:",
+        "workload: {load: {kind: poison, rate: 3}}\nitl:",
+        ":8: workload.load.kind: got 'poison'; valid: closed, constant, poisson, gamma or trace. "
+        "Did you mean poisson?",
+    ),
+    (
+        "itl:",
+        "workload: {load: {mix: {short: 1, mid: 2, medium: 1, long: 1}}}\nitl:",
+        ":8: workload.load.mix.mid: there is no bucket 'mid'; buckets: short, medium, long",
+    ),
+    (
+        "itl:",
+        "workload: {load: {mix: {short: 1, long: 1}}}\nitl:",
+        ":8: workload.load.mix: the bucket 'medium' has no weight: add medium: NUMBER",
+    ),
+    (
+        "itl:",
+        "workload: {load: {workers: 2}}\nitl:",
+        ":8: workload.load.workers: got 2; valid: local, ray or ray://host:port",
+    ),
+    (
+        "concurrency: [1]",
+        "concurrency: [4]}\nworkload: {load: {kind: constant, rate: 3}",
+        ":9: tgs.concurrency: got [4], and workload.load.kind is constant: how many are in flight "
+        "follows from the arrivals. Remove one of the two",
+    ),
+    (
+        "concurrency: [1]",
+        "min_tokens_per_s: {1: 3}}\nworkload: {load: {kind: constant, rate: 3}",
+        ":9: tgs.min_tokens_per_s: a mapping by concurrency, and workload.load.kind is constant: "
+        "give one number",
+    ),
+    (
+        "concurrency: [1]",
+        "concurrency: [1, 4]}\nevidence: {max_requests: 100",
+        ":10: evidence.max_requests: 100 cannot reach PASS at concurrency 4 even when every "
+        "request is clean: ttft.percentile needs 276, itl.p95_ms needs 276 (risk of a wrong PASS "
+        "0.05). Give at least 276, or auto",
     ),
     # prompts
     (
@@ -345,7 +413,9 @@ CASES = [
     (
         "service: llama2-7b-chat-4bit",
         'service: "${NAME}"',
-        ":2: service: ${NAME} may stand only in target.model and target.entry: write it out",
+        ":2: service: ${NAME} may stand only in target.model, target.entry, target.base_url and "
+        "target.metrics_url, and in target.headers and target.proxy, where it is never shown: "
+        "write it out",
     ),
     (
         "smollm2-135m-instruct",
@@ -422,7 +492,7 @@ def test_keys_of_other_kinds_may_stand_at_their_default(tmp_path: Path) -> None:
 def test_a_default_of_another_type_is_no_default(tmp_path: Path) -> None:
     """1 is not true: a key that would be ignored must hold exactly its default."""
     text = SHORT.replace("dtype: bfloat16", "verify_tls: 1")
-    assert "target.verify_tls: not implemented" in refusal(tmp_path, text)
+    assert "target.verify_tls: belongs to target kind openai" in refusal(tmp_path, text)
 
 
 JSONISH = st.recursive(

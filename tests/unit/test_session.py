@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from workload_counters import Uncounted, pieces
 
 from gate_samples import LONG, SHORT, engine, plain_json, policy, python_policy, run_gate
 from pytest_llmsla.errors import TargetError, UsageError
@@ -17,7 +19,8 @@ from pytest_llmsla.judging import build_report, judge_log
 from pytest_llmsla.log import read_run
 from pytest_llmsla.policy import LoadedPolicy
 from pytest_llmsla.reports import terminal
-from pytest_llmsla.session import Gate, Session, finish, new_run_dir
+from pytest_llmsla.session import Gate, Session, finish, new_run_dir, prompts_for
+from pytest_llmsla.targets.http.prompt_counts import Lengths
 from pytest_llmsla.timeline import PEAK
 
 FAST = {"preset": "fast"}
@@ -91,7 +94,7 @@ def test_every_request_has_its_start_and_its_memory_on_record(tmp_path: Path) ->
     assert sum(x["type"] == "resources" for x in lines) == len(measured)
     assert [x["type"] for x in lines[:3]] == ["run", "target", "segment"]
     assert lines[-1]["type"] == "end"
-    assert lines[-1]["measuring"] == [{"gate": None, "reason": "decided"}]
+    assert lines[-1]["measuring"] == [{"gate": None, "concurrency": 1, "reason": "decided"}]
     assert sum(x.get("purpose") == PEAK and not x["warmup"] for x in requests) == PEAK_REQUESTS
     assert len(gate.timelines) == len(requests)
 
@@ -119,8 +122,10 @@ def test_texts_are_stored_only_where_asked(tmp_path: Path) -> None:
 def test_no_prompt_of_a_run_repeats(tmp_path: Path) -> None:
     """Warm-up, both buckets and peak: every prompt is new from its first word on."""
     loaded = policy(SHORT, LONG, report={"keep_text": True}, evidence=FAST)
-    _, gate = run_gate(tmp_path, loaded)
-    sent = [str(t.prompt) for t in gate.timelines]
+    session, _ = run_gate(tmp_path, loaded)
+    log = (session.run_dir / "timelines.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in log.splitlines()]
+    sent = [line["prompt"] for line in lines if line["type"] == "request"]
     assert len(sent) > 100
     assert len({text.split()[0] for text in sent}) == len(sent)
 
@@ -152,9 +157,9 @@ def test_a_bucket_is_measured_once(tmp_path: Path) -> None:
     loaded = policy(SHORT, LONG, evidence=FAST)
     session = Session(tmp_path / "out", release=loaded)
     gate = session.gate(None, loaded)
-    gate.measure({"short"})
+    gate.measure({("short", 1)})
     once = len(gate.timelines)
-    gate.measure({"short"})
+    gate.measure({("short", 1)})
     assert len(gate.timelines) == once
     assert gate.finding("long/ttft_p95") is None
     gate.measure()
@@ -327,7 +332,7 @@ def test_a_hang_ends_the_run_and_every_other_gate_of_that_target(
     loaded = python_policy(module, SHORT, LONG, timeouts=quick, evidence=FAST)
     session = Session(tmp_path / "out", release=loaded)
     gate = session.gate(None, loaded)
-    gate.measure({"short"})
+    gate.measure({("short", 1)})
     asked = len(module.asked)
     assert asked == 14
     gate.measure({"long"})
@@ -546,3 +551,40 @@ def test_a_killed_run_has_lost_nothing_that_ended(tmp_path: Path) -> None:
     assert (report["verdict"], report["complete"]) == ("inconclusive", False)
     session.close()
     assert finished(session)["verdict"] == "pass"
+
+
+class Served:
+    """A target over HTTP, as far as its prompts go."""
+
+    _counter = Uncounted(pieces)
+    count, encode = _counter.count, _counter.encode
+    lengths = Lengths("pieces", _counter.count, chat=False)
+
+
+def prompts_of_two_runs(**workload: Any) -> list[list[str]]:
+    """The first prompts of two runs of one policy on one server."""
+    target: Any = Served()
+    made = [prompts_for(policy(workload=workload), target) for _ in range(2)]
+    return [[next(s).text for _ in range(20)] for f in made for s in [f.stream("short", 20, 128)]]
+
+
+def test_a_server_is_never_sent_the_prompts_of_an_earlier_run() -> None:
+    """It outlives the run, and its prefix cache would answer the second one."""
+    one, two = prompts_of_two_runs()
+    assert not set(one) & set(two)
+    # By more than another order of the same words: those come again, and what follows with them.
+    assert all(re.match(r"\w+-\d{5}\b", text) for text in one + two)
+
+
+def test_the_seed_decides_alone_where_a_warm_cache_is_meant() -> None:
+    """``warm_cache``: hits are intended, so runs may send the same."""
+    one, two = prompts_of_two_runs(warm_cache=True)
+    assert one == two
+
+
+def test_prompts_of_a_file_that_a_server_may_remember_are_told(tmp_path: Path) -> None:
+    """They cannot be made new: the report says what that may do to TTFT."""
+    (tmp_path / "asks.txt").write_text("What does a lighthouse keeper do all day?\n")
+    loaded = policy(workload={"prompts": "asks.txt"}, base=tmp_path)
+    target: Any = Served()
+    assert any("from an earlier one" in note for note in prompts_for(loaded, target).notes)

@@ -114,7 +114,7 @@ def test_a_bucket_that_is_stopped_wants_no_more() -> None:
     assert (keeper.undecided("short"), keeper.undecided("long")) == (True, False)
     keeper.problem(None, "gone")
     assert not keeper.undecided("short")
-    assert keeper.problem_of("long") == "no prompt is left"
+    assert only(keeper, "long/ttft_p95").reason == "no prompt is left"
     assert keeper.undecided("else") is False
 
 

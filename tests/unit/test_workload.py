@@ -13,14 +13,18 @@ from workload_counters import ALL, CHARACTERS, MARKED, PIECES, SERVER, TEMPLATE,
 
 from pytest_llmsla.errors import TargetError, UsageError
 from pytest_llmsla.workload import Prompt, PromptFactory, lengths, top_quarter
+from pytest_llmsla.workload.fit import Ruler
+from pytest_llmsla.workload.openers import Openers
 from pytest_llmsla.workload.text import STYLES, builtin_corpora, parse_corpus, tag_words
 
 SHORT, MEDIUM, LONG = (1, 128), (129, 512), (513, 1024)
 BUCKETS = {"short": SHORT, "medium": MEDIUM, "long": LONG}
 
 
-def factory(counter: Counter = PIECES, seed: int = 0, system: str | None = None) -> PromptFactory:
-    return PromptFactory(counter.count, counter.encode, seed=seed, system=system)
+def factory(
+    counter: Counter = PIECES, seed: int = 0, system: str | None = None, salted: bool = False
+) -> PromptFactory:
+    return PromptFactory(counter.count, counter.encode, seed=seed, system=system, salted=salted)
 
 
 def take(made: PromptFactory, n: int, span: tuple[int, int], bucket: str = "b") -> list[Prompt]:
@@ -100,6 +104,42 @@ def test_no_two_prompts_share_their_beginning_across_streams(counter: Counter) -
     assert len(set(heads)) == len(prompts)
 
 
+@pytest.mark.parametrize("counter", [SERVER, PIECES], ids=["server", "tokenizer"])
+def test_salted_prompts_share_no_beginning_with_those_of_other_runs(counter: Counter) -> None:
+    """Of any two runs no two prompts agree further than an opening word and some digits.
+
+    Forty runs open alike some thousand times; by the word alone, a few of those pairs go on
+    with the same instruction and passage, which a server's prefix cache then remembers.
+    """
+    words = [p.text for run in range(40) for p in take(factory(SERVER, run), 46, SHORT)]
+    assert max(_shared_by_neighbours(words)) > 16  # what the salt is for
+    salted = [
+        p.text for run in range(40) for p in take(factory(counter, run, salted=True), 46, SHORT)
+    ]
+    assert len(set(salted)) == len(salted)
+    assert max(_shared_by_neighbours(salted)) <= 8
+
+
+def _shared_by_neighbours(texts: list[str]) -> list[int]:
+    """Pieces that sorted neighbours have in common: no other pair shares more."""
+    cut = sorted(PIECES.split(text) for text in texts)
+    return [
+        sum(1 for _ in itertools.takewhile(lambda p: p[0] == p[1], zip(a, b, strict=False)))
+        for a, b in itertools.pairwise(cut)
+    ]
+
+
+@pytest.mark.parametrize("span", [SHORT, MEDIUM], ids=str)
+def test_salted_prompts_have_exact_lengths_and_distinct_first_tokens(span: tuple[int, int]) -> None:
+    """The salt takes room like any other words, and comes behind what tells a run's own apart."""
+    prompts = take(factory(salted=True), 60, span)
+    assert all(PIECES.count(p.text, None) == p.tokens for p in prompts)
+    assert all(span[0] <= p.tokens <= span[1] for p in prompts)
+    assert prompts[0].tokens == span[1]
+    assert len({PIECES.split(p.text)[0] for p in prompts}) == 60
+    assert take(factory(salted=True), 60, span) == prompts
+
+
 def test_first_tokens_differ_while_there_are_some() -> None:
     """With a vocabulary that allows it, the very first user token never repeats."""
     made = factory(PIECES)
@@ -116,6 +156,22 @@ def test_when_first_tokens_run_out_the_second_differs_and_the_report_says_so() -
     assert len({p.text[:3] for p in prompts}) == 150
     assert "first user tokens ran out" in made.notes[0]
     assert "first 2 user tokens" in made.notes[0]
+
+
+def test_openings_that_are_handed_out_can_be_used_however_many_were() -> None:
+    """Words of one token are used up first: a search for the next prompt never meets only those."""
+    openers = Openers(Ruler(PIECES.count, PIECES.encode, None))
+    unusable = longest = used = 0
+    for opening, depth in itertools.islice(openers.walk(Random(1), 0), 25_000):
+        text = f"{opening}: list what follows"
+        fresh = openers.unseen(text, depth)
+        unusable = 0 if fresh else unusable + 1
+        longest = max(longest, unusable)
+        if fresh:
+            openers.claim(text)
+            used += 1
+    assert used > 20_000
+    assert longest < 10
 
 
 def test_a_mark_before_every_text_is_seen_through() -> None:

@@ -95,6 +95,33 @@ def test_cgroup_quota(tmp_path: Path, files: dict[str, str], cores: float | None
     assert host.cgroup_quota(tmp_path) == cores
 
 
+@pytest.mark.parametrize(
+    ("files", "gib"),
+    [
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/memory.max": f"{4 * 2**30}\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+            },
+            4.0,
+        ),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2**31}\n"}, 2.0),
+        ({"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_memory_limit_is_the_tightest(
+    tmp_path: Path, files: dict[str, str], gib: float | None
+) -> None:
+    """On the way up; ``max`` and what version 1 says for it mean none."""
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert host.memory_limit_gib(tmp_path) == gib
+
+
 def test_cpu_model_comes_from_the_system(tmp_path: Path) -> None:
     """The name is taken as the kernel gives it, with single blanks."""
     (tmp_path / "proc").mkdir()

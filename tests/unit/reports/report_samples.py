@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from pytest_llmsla.finding import Evidence, Finding
-from pytest_llmsla.rules.tgs import undocumented
+from pytest_llmsla.rules.conditions import undocumented
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -185,6 +186,37 @@ def tgs_entry(**changes: Any) -> dict[str, Any]:
     }
 
 
+def compared(verdict: str = "fail", row: str = "regression", **changes: Any) -> dict[str, Any]:
+    """A comparison with stored runs, of one metric, as baselines write it."""
+    reason = "more than 10 % slower, with 95 % confidence"
+    return {
+        "verdict": verdict,
+        "reason": "" if verdict == "pass" else f"short/ttft_p95: {reason}",
+        "compared": 1,
+        "of": 1,
+        "tolerance": 0.1,
+        "min_runs": 3,
+        "rows": [
+            {
+                "id": "short/ttft_p95",
+                "metric": "ttft",
+                "bucket": "short",
+                "unit": "ms",
+                "verdict": row,
+                "reason": reason,
+                "base": 5.332956,
+                "new": 12.911112,
+                "ratio": 2.4210047860886155,
+                "lower": 1.1003,
+                "upper": 4.2058,
+            }
+        ],
+        "runs": ["a", "b", "c"],
+        "left_out": [],
+        **changes,
+    }
+
+
 def report(*findings: Finding, **changes: Any) -> dict[str, Any]:
     """A report dict with the keys of the contract."""
     return {
@@ -204,3 +236,11 @@ def report(*findings: Finding, **changes: Any) -> dict[str, Any]:
         "errors": [],
         **changes,
     }
+
+
+def rows_of_markdown(text: str) -> dict[str, list[str]]:
+    """Cells by limit id, without their escapes."""
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [[c.strip() for c in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+    plain = [[re.sub(r"\\(.)", r"\1", c) for c in row] for row in cells]
+    return {row[0]: row[1:] for row in plain if len(row) == 7 and row[0] != "Limit"}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from report_samples import HOSTILE, passed, report, ttft
+from report_samples import HOSTILE, compared, passed, report, ttft, undecided
 
 from pytest_llmsla.errors import InternalError, UsageError
 from pytest_llmsla.reports import folder, json_report
@@ -33,6 +33,7 @@ def test_foreign_text_comes_back_unchanged(tmp_path: Path) -> None:
     raw = path.read_bytes()
     assert "短".encode() in raw
     assert b"\x1b" not in raw
+    assert "\u202e" not in raw.decode("utf-8")
     assert json.loads(raw) == json.loads(json.dumps(given))
     assert json_report.read(path)["findings"][0]["notes"] == list(HOSTILE)
 
@@ -81,7 +82,17 @@ def test_latest_without_links_is_a_text_file(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"schema": "llmsla-report/9"}', b'{"schema": NaN}', b"\xff\xfe\x00", b"1"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"[" * 100_000,
+        b'{"schema": "llmsla-report/9"}',
+        b'{"schema": NaN}',
+        b'{"schema": "llmsla-report/1", "findings": [], "family_alpha_fail": 1e999}',
+        b"\xff\xfe\x00",
+        b"1",
+    ],
 )
 def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes) -> None:
     """Empty, cut, foreign and binary files are refused with what to do."""
@@ -91,3 +102,66 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes) -> None:
         json_report.read(path)
     with pytest.raises(UsageError):
         json_report.read(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("findings",), {}),
+        (("findings", 0), "short/ttft_p95"),
+        (("findings", 0, "requests"), "\x1b[31m5"),
+        (("findings", 0, "observed"), "412.6"),
+        (("findings", 0, "percentiles"), ["p95"]),
+        (("findings", 0, "diagnosis"), [7]),
+        (("verdict",), None),
+        (("complete",), "true"),
+        (("not_measured",), [{"id": 3, "reason": "x"}]),
+        (("errors",), [{"bucket": None, "reason": "x", "count": True}]),
+        (("service",), 7),
+        (("policy",), "sla.yaml"),
+        (("requests",), []),
+    ],
+)
+def test_a_report_of_other_types_is_refused_by_place(
+    tmp_path: Path, place: tuple[str | int, ...], value: object
+) -> None:
+    """What a report is shown from has the types of its schema; the message names what has not."""
+    given = json.loads(json.dumps(report(ttft())))
+    *way, last = place
+    inner = given
+    for key in way:
+        inner = inner[key]
+    inner[last] = value
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(given), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"damaged or was edited: report.*llmsla check") as raised:
+        json_report.read(path)
+    named = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in place]
+    assert f"report{''.join(named)}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"findings": [ttft().to_json()]},
+        {"findings": [undecided().to_json()]},
+        {"findings": [{**passed().to_json(), "verdict": "PASS"}]},
+        {"not_measured": [{"id": "long/ttft_p95", "reason": "deselected"}]},
+        {"baseline": compared()},
+    ],
+)
+def test_a_report_that_says_better_of_itself_than_its_parts_is_refused(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    """PASS over a finding, a comparison or a gap that is none was edited: it is never shown."""
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report(passed(), verdict="pass", **changes)), encoding="utf-8")
+    with pytest.raises(UsageError, match="damaged or was edited: it says"):
+        json_report.read(path)
+
+
+def test_a_run_found_worse_than_its_limits_is_read(tmp_path: Path) -> None:
+    """Slower than its baseline, or incomplete: the whole may be worse than every part."""
+    for worse in ("fail", "inconclusive", "error"):
+        path = json_report.write(report(passed(), verdict=worse, complete=False), tmp_path)
+        assert json_report.read(path)["verdict"] == worse

@@ -7,6 +7,7 @@ import re
 import pytest
 from report_samples import HOSTILE, itl, passed, report, tgs, tgs_entry, ttft, undecided
 
+from pytest_llmsla.finding import Finding
 from pytest_llmsla.reports import terminal
 from pytest_llmsla.reports.escape import fit, speaks_unicode
 
@@ -84,3 +85,60 @@ def test_an_observed_pass_is_marked_in_its_row() -> None:
     look = passed(evidence={"preset": "observed", "min_units": None}, requests=1, units=1)
     found = report(verdict="inconclusive") | {"findings": [look.to_json()]}
     assert "PASS (observed)" in terminal.render(found, width=200)
+
+
+def levels() -> list[Finding]:
+    """Every kind of limit at two levels of load, undecided, passed and by plan."""
+    out = []
+    for n in (4, 12):
+        at = {"load": f"at concurrency {n}", "concurrency": n}
+        step = "" if n == 4 else f"concurrency-{n}/"
+        out += [
+            undecided(id=f"short/{step}ttft_p95", **at),
+            passed(id=f"short/{step}itl_p95", metric="itl", rule="itl", **at),
+            passed(id=f"short/{step}stall_p99", reason="over; report.conditional_passes", **at),
+            tgs(id=f"tgs/concurrency-{n}", limit=60.0, percentile=50.0, lower=61.5, **at),
+        ]
+    return out
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 140])
+def test_no_verdict_and_no_id_is_broken(width: int) -> None:
+    """At any usual width a verdict and an id stand on one line; a level is named once."""
+    found = levels()
+    text = terminal.render(report(*found), width=width).partition("Sent back:")[0]
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert text.count("INCONCLUSIVE") == 2
+    assert text.count("FAIL") == 1 + 2
+    for n in (4, 12):
+        assert sum(f"tgs/concurrency-{n} " in line for line in lines) == 1
+        assert lines.count(f"at concurrency {n}:") == 1
+        assert text.count(f"at concurrency {n}") == 1
+    assert len(lines) <= 4 + 2 * len(found) + 2
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_an_id_that_is_too_long_is_folded_and_whole(width: int) -> None:
+    """The id of a test longer than the line loses no character, and its verdict none either."""
+    name = "tests/test_engine.py::test_" + "x" * 90 + "/tgs/concurrency-1"
+    text = terminal.render(report(tgs(id=name)), width=width).partition("Sent back:")[0]
+    head, *rows = text.splitlines()[2:]
+    column = slice(head.index("bucket"), head.index("observed"))
+    assert "".join(row[column].strip() for row in rows) == name
+    assert sum("FAIL" in row for row in rows) == 1
+    assert max(map(len, rows)) <= width
+
+
+def test_a_limit_that_was_not_reached_is_said_once() -> None:
+    """Undecided limits of an interrupted run say why there, and are not listed again."""
+    found = (undecided(), passed(id="short/itl_p95"))
+    missing = [{"id": f.id, "reason": "not reached"} for f in found]
+    missing.append({"id": "run", "reason": "it was interrupted"})
+    text = terminal.render(report(*found, complete=False, not_measured=missing), width=200)
+    back, _, rest = text.partition("Sent back:")[2].partition("Not measured:")
+    assert "short/ttft_p95" in back
+    assert "not reached" in back
+    assert "short/ttft_p95" not in rest
+    assert "short/itl_p95: not reached" in rest
+    assert "run: it was interrupted" in rest

@@ -8,9 +8,9 @@ import pytest
 from report_samples import CONDITIONS, HOSTILE, NORMAL, itl, passed, tgs, ttft, undecided
 
 from pytest_llmsla.finding import Evidence
-from pytest_llmsla.reports import numbers, phrases
+from pytest_llmsla.reports import numbers, phrases, summary
 from pytest_llmsla.reports.text import failure_block
-from pytest_llmsla.rules.tgs import undocumented
+from pytest_llmsla.rules.conditions import undocumented
 from pytest_llmsla.stats import operating_characteristic
 
 
@@ -74,6 +74,17 @@ def test_observed_findings_are_never_release_evidence() -> None:
     for verdict in ("pass", "fail", "inconclusive"):
         found = undecided(evidence=look, requests=1, units=1, samples=1, verdict=verdict)
         assert "[observed, n=1: not release evidence]" in failure_block(found).splitlines()[0]
+
+
+@pytest.mark.parametrize("told", ["", "2 of 5 requests failed; "])
+def test_a_look_is_marked_once(told: str) -> None:
+    """The mark stands beside the verdict and not again as its reason; other words stay."""
+    look = Evidence("observed", None, None, None, None, None, None, None)
+    mark = "observed, n=5: not release evidence"
+    found = undecided(evidence=look, requests=5, reason=f"{told}{mark}")
+    for text in (summary.brief(found.to_json()), failure_block(found)):
+        assert text.count(mark) == 1
+        assert told.rstrip("; ") in text
 
 
 def test_rule_two_asks_for_a_plan_and_says_how_to_give_it() -> None:

@@ -45,7 +45,6 @@ DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
     "no time before the first token": (arrivals((0, 1), (5, 1)), "clock stands still"),
     "an end before its last token": ({"end_ns": 5}, "before its last token"),
     "sent before it was due": ({"scheduled_ns": 50 * MS}, "before it was due"),
-    "several in flight": ({"concurrency": 4}, "one of 4 in flight"),
     "prompt length unknown": ({"prompt": None}, "prompt length unknown"),
     "prompt too long": ({"prompt": 129}, "outside bucket short (1–128 tokens)"),
     "prompt of nothing": ({"prompt": 0}, "outside bucket"),

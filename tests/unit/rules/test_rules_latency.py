@@ -180,11 +180,10 @@ def test_nothing_but_failures_is_an_error_with_its_cause() -> None:
         timeline(max_new_tokens=TOKENS - 1),
         timeline(max_new_tokens=TOKENS + 1),
         timeline(arrivals=()),
-        timeline(concurrency=2),
     ],
 )
 def test_an_unusable_request_counts_as_failed(bad: Timeline) -> None:
-    """Unknown length, outside the bucket, too many tokens, none, not alone: all the same."""
+    """Unknown length, outside the bucket, too many tokens, none: all the same."""
     keeper = judged(NORMAL, [bad, *map(timeline, range(1, 69))])
     assert ttft_of(keeper).exceeded == 1
     assert ttft_of(keeper).verdict == "inconclusive"

@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate_samples import LONG, MS, SAMPLING, SHORT, TOKENS, broken, judged, only, policy, timeline
+from pytest_llmsla.finding import CONDITIONS
 from pytest_llmsla.policy import LoadedPolicy
-from pytest_llmsla.rules.tgs import (
-    CONDITIONS,
-    Windows,
-    recorded_entry,
-    undocumented,
-    window_length_ns,
-)
+from pytest_llmsla.rules.conditions import histogram, undocumented
+from pytest_llmsla.rules.memory import FIGURES
+from pytest_llmsla.rules.tgs import recorded_entry
+from pytest_llmsla.rules.windows import Windows, window_length_ns
 from pytest_llmsla.timeline import PEAK, Timeline
 from pytest_llmsla.verdict import Gatekeeper
 
@@ -142,6 +140,60 @@ def test_memory_that_is_not_known_fails_with_how_to_document_it(
     else:
         assert found.verdict == "fail"
         assert found.reason.startswith("undocumented: memory (memory: make a figure readable")
+
+
+DECLARED = {"declared": 14.2, "declared_source": "nvidia-smi, node 7", "device": "remote"}
+
+
+@pytest.mark.parametrize(
+    ("memory", "documented"),
+    [
+        ([DECLARED] * 3, True),
+        ([DECLARED] * 2, False),  # one request has none
+        ([DECLARED, {"device": "remote"}, DECLARED], False),
+        ([DECLARED, {**DECLARED, "declared": 15.0}, DECLARED], False),  # which of the two?
+        ([DECLARED, {**DECLARED, "declared_source": "a guess"}, DECLARED], False),
+        ([{"declared": 14.2}] * 3, False),
+        ([{**DECLARED, "declared_source": "  "}] * 3, False),
+        ([{**DECLARED, "declared_source": 7}] * 3, False),
+        ([{**DECLARED, "declared": 0}] * 3, False),
+        ([{**DECLARED, "declared": "14.2"}] * 3, False),
+        ([{**DECLARED, "declared": True}] * 3, False),
+        ([{**DECLARED, "declared": float("inf")}] * 3, False),
+        ([{**DECLARED, "device": "cuda", "rss_peak": 1.0}] * 3, True),
+        ([{**KNOWN, "device": "accelerator"}] * 3, False),  # host memory says nothing of a card
+    ],
+)
+def test_declared_memory_documents_with_its_source_and_never_without(
+    memory: list[dict[str, Any]], documented: bool
+) -> None:
+    """One figure, one source, in every reading: else the condition is missing."""
+    keeper = fed([timeline(n) for n in range(3)], memory)
+    assert only(keeper, TGS).verdict == ("pass" if documented else "fail")
+    assert steady(keeper)["documented"] is documented
+
+
+def test_declared_and_measured_memory_are_not_mixed() -> None:
+    """Each has its own name; on a card the host's memory is left out."""
+    both = fed([timeline(0)], [{**KNOWN, **DECLARED, "device": "cpu"}])
+    given = steady(both)["conditions"]["memory"]
+    assert given["declared_gib"] == 14.2
+    assert given["declared_source"] == "nvidia-smi, node 7"
+    assert given["rss_peak_gib"] == 1.5
+    card = fed([timeline(0)], [{**KNOWN, **DECLARED, "device": "cuda"}])
+    given = steady(card)["conditions"]["memory"]
+    assert "rss_peak_gib" not in given
+    assert given["declared_gib"] == 14.2
+
+
+def test_unknown_memory_says_why_and_how_to_document_it() -> None:
+    """The probe's own reason stands in the finding, once."""
+    why = "port 8000 is held by docker-proxy (pid 7), which passes requests on"
+    reading = {f"{name}_reason": why for name in FIGURES} | {"problem": why}
+    found = only(fed([timeline(0)], [reading]), TGS)
+    assert found.verdict == "fail"
+    assert found.reason.count(why) == 1
+    assert "target.memory_gib and target.memory_source" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -372,7 +424,16 @@ def test_a_recorded_figure_keeps_what_it_was_given() -> None:
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-@pytest.mark.parametrize("value", [None, "", {}, [], "unknown", " N/A ", "TBD", "todo", "?", "-"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, "", {}, [], "unknown", " N/A ", "TBD", "todo", "?", "-", "…", "NaN", "undefined",
+        float("nan"), float("inf"), True, False, [None], ["unknown"], {"a": None}, {"a": {"b": ""}},
+        {"a": float("nan"), "b": 7}, [128, "nan"], {"a_reason": "5 of 7 readings lack it"},
+        "<object object at 0x7f10>",
+    ],
+    ids=repr,
+)  # fmt: skip
 def test_a_condition_that_says_nothing_is_undocumented(name: str, value: Any) -> None:
     """Each of the four, in each way of not knowing, named with how to document it."""
     words = undocumented({**GIVEN, name: value})
@@ -380,6 +441,56 @@ def test_a_condition_that_says_nothing_is_undocumented(name: str, value: Any) ->
     assert recorded_entry({"id": "t", "value": 1.0, **GIVEN, name: value})["documented"] is False
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory", 0), ("memory", "0 GiB"), ("memory", -5.1),
+        ("memory", {"device": "cuda:1", "methods": {"rss": "kernel 6"}}),
+        ("concurrency", 0), ("concurrency", {"asked": None}),
+        ("prompt_lengths", 0), ("prompt_lengths", {"min": None}),
+        ("prompt_lengths", [0, 0]), ("sampling", 0.8), ("sampling", {"temperature": "unknown"}),
+    ],
+)  # fmt: skip
+def test_a_condition_without_its_figure_is_undocumented(name: str, value: Any) -> None:
+    """None of what is counted is nothing; a device is no memory; sampling has names."""
+    assert undocumented({**GIVEN, name: value}).startswith(f"undocumented: {name} ({name}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory", 5.1), ("memory", "5.1 GiB"), ("memory", {"total": "~ 5.1 GiB", "device": "cpu"}),
+        ("concurrency", "8"), ("concurrency", {"asked": "open loop, 3 requests/s", "actual": 2.5}),
+        ("concurrency", {"asked": 8}), ("prompt_lengths", [128, 512]), ("prompt_lengths", 128),
+        ("prompt_lengths", {"min": 4, "max": None}), ("sampling", {"greedy": False}),
+        ("sampling", "greedy"), ("sampling", {"temperature": 0}),
+        ("sampling", {"temperature": 0.8, "top_k": None}),
+    ],
+)  # fmt: skip
+def test_a_condition_that_says_what_it_was_documents(name: str, value: Any) -> None:
+    """In numbers, in words, by name; what a sampler was not given is no unknown."""
+    assert undocumented({**GIVEN, name: value}) == ""
+
+
+def test_a_condition_may_nest_deeper_than_the_stack() -> None:
+    """A line of a log may; it is looked through and is no crash."""
+    deep: Any = 5
+    for _ in range(5000):
+        deep = [deep]
+    assert undocumented({**GIVEN, "memory": deep}) == ""
+
+
 def test_nothing_given_is_nothing_documented() -> None:
     """All four are named."""
     assert undocumented({}).startswith("undocumented: prompt_lengths, sampling, concurrency, memo")
+
+
+def test_the_length_distribution_is_counted_in_ranges_that_double() -> None:
+    """Every length falls into exactly one range, and its edges belong to it."""
+    lengths = [1, 2, 3, 4, 5, 8, 9, 64, 65, 128, 129, 512, 513]
+    found = histogram(lengths)
+    assert found == {
+        "1": 1, "2": 1, "3–4": 2, "5–8": 2, "9–16": 1, "33–64": 1, "65–128": 2, "129–256": 1,
+        "257–512": 1, "513–1024": 1,
+    }  # fmt: skip
+    assert sum(found.values()) == len(lengths)

@@ -71,7 +71,7 @@ def test_a_module_that_breaks_on_import_is_the_targets_fault(
 
 def test_an_unknown_kind_names_the_known_ones() -> None:
     """And where a third party could add one."""
-    with pytest.raises(UsageError, match=r"valid: python, scripted, transformers .*'pytest_llmsla"):
+    with pytest.raises(UsageError, match=r"valid: llamacpp, mii, openai, .*'pytest_llmsla"):
         load({"kind": "telepathy"})
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_llmsla.errors import GenerationAborted, TargetError
 from pytest_llmsla.targets.base import Recorder
 from pytest_llmsla.targets.hf_logits import DeviceWatch, HostWatch, LogitWatch
-from pytest_llmsla.targets.hf_stream import StageMarks, TokenStreamer, count_row_tokens, stages
+from pytest_llmsla.targets.hf_stream import StageMarks, TokenStreamer, stages
 
 
 def recorder(*times: int) -> Recorder:
@@ -74,32 +74,6 @@ def test_a_cancelled_recorder_ends_the_generation_at_the_next_token() -> None:
     with pytest.raises(GenerationAborted):
         streamer.put(torch.tensor([8]))
     assert record.arrivals == [(1, 1), (2, 1)]
-
-
-def test_padding_after_the_first_end_token_is_not_output() -> None:
-    """Two rows of 100 steps, one ended after 10 tokens by the second of two end ids: 110 tokens."""
-    whole = [5] * 100
-    padded = [5] * 9 + [3] + [2] * 90
-    counted = [count_row_tokens(row, eos_ids=(2, 3)) for row in (whole, padded)]
-    assert counted == [(100, "length"), (10, "stop")]
-    assert sum(n for n, _ in counted) == 110
-
-
-def test_a_row_without_ids_counts_nothing() -> None:
-    """No id, no token, and no end token was seen."""
-    assert count_row_tokens([], eos_ids=(2,)) == (0, "length")
-
-
-@given(
-    ids=st.lists(st.integers(0, 5), max_size=30),
-    eos=st.sets(st.integers(0, 5), max_size=3),
-)
-def test_a_row_counts_up_to_and_with_its_first_end_token(ids: list[int], eos: set[int]) -> None:
-    """No end token lies before the last counted id, and "stop" says that this one is one."""
-    count, reason = count_row_tokens(ids, eos)
-    assert not eos & set(ids[: count - 1] if count else [])
-    assert (reason == "stop") == (count > 0 and ids[count - 1] in eos)
-    assert reason == "stop" or count == len(ids)
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=4, max_size=40))
