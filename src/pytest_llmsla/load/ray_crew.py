@@ -27,6 +27,9 @@ _LEAD_NS = 200_000_000
 _FIRST_READINGS = 32
 _READ_AGAIN_NS = NS_PER_S
 _POLL_S = 5.0
+_SILENT_S = 30.0
+"""A worker says something every ``_POLL_S``. One that is this much later is lost: a cluster may
+take minutes to find out that a machine is gone, or never do, and nobody would end the run."""
 _START_S = 120.0
 _LOOK_S = 1.0
 
@@ -40,7 +43,10 @@ class _Worker:
     facts: Mapping[str, Any]
     alignment: Alignment
     pending: Any = None
-    """The ``take`` that is under way."""
+    """The ``take`` that is under way, since ``asked_at``."""
+    asked_at: int = 0
+    handed: list[Any] = field(default_factory=list)
+    """The ``submit`` calls that are not known to have arrived."""
     jobs: dict[str, Timeline] = field(default_factory=dict)
     read_at: int = 0
     sent: int = 0
@@ -156,7 +162,7 @@ class RayCrew:
         there = None if due is None else worker.alignment.theirs(due)
         # Texts and the schedule stay here: neither is needed to send a request.
         given = (job.ask, replace(blank, prompt=None, scheduled_ns=None), there)
-        worker.actor.submit.remote([given])
+        worker.handed.append(worker.actor.submit.remote([given]))
 
     def wait(self, until_ns: int | None = None) -> list[Timeline]:
         """Those that ended; see :class:`~pytest_llmsla.targets.base.Crew`."""
@@ -169,22 +175,26 @@ class RayCrew:
             for worker in self._workers:
                 if worker.pending is None:
                     worker.pending = worker.actor.take.remote(_POLL_S)
-            left = _POLL_S if until_ns is None else seconds_until(until_ns)
+                    worker.asked_at = self._clock()
+            left = _POLL_S if until_ns is None else min(_POLL_S, seconds_until(until_ns))
             waiting = {w.pending: w for w in self._workers}
             if not waiting:
                 return []
             ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=left)
             for ref in ready:
                 self._taken(waiting[ref], ref)
+            self._lose_the_silent()
             if not ready and until_ns is not None and not seconds_until(until_ns):
                 return []
 
     def _taken(self, worker: _Worker, ref: Any) -> None:
         worker.pending = None
         try:
-            block = self._ray.get(ref)
+            block = self._ray.get(ref, timeout=_SILENT_S)
+            arrived, worker.handed = self._arrived(worker.handed)
+            self._ray.get(arrived, timeout=_SILENT_S)  # raises what one of them raised
         except self._ray.exceptions.RayError as e:
-            self._lose(worker, e)
+            self._lose(worker, _why(e))
             return
         now = self._clock()
         if now - worker.read_at > _READ_AGAIN_NS:
@@ -193,6 +203,19 @@ class RayCrew:
             blank = worker.jobs.pop(t.id, None)
             if blank is not None:
                 self._out.append(replace(t, scheduled_ns=blank.scheduled_ns, prompt=blank.prompt))
+
+    def _arrived(self, handed: list[Any]) -> tuple[list[Any], list[Any]]:
+        if not handed:
+            return [], []
+        arrived, not_yet = self._ray.wait(handed, num_returns=len(handed), timeout=0)
+        return arrived, not_yet
+
+    def _lose_the_silent(self) -> None:
+        latest = self._clock() - round((_POLL_S + _SILENT_S) * NS_PER_S)
+        for worker in list(self._workers):
+            if worker.pending is not None and worker.asked_at < latest:
+                self._lose(worker, f"it said nothing for {_POLL_S + _SILENT_S:.0f} s")
+                self._ray.kill(worker.actor)
 
     def _read_clock(self, worker: _Worker, times: int) -> None:
         if worker.alignment.same:
@@ -203,15 +226,15 @@ class RayCrew:
                 there = self._ray.get(worker.actor.clock.remote(), timeout=_POLL_S)
                 worker.alignment.add(Reading(before, there, self._clock()))
         except self._ray.exceptions.RayError as e:
-            self._lose(worker, e)
+            self._lose(worker, _why(e))
         worker.read_at = self._clock()
 
-    def _lose(self, worker: _Worker, e: Exception) -> None:
+    def _lose(self, worker: _Worker, why: str) -> None:
         """A worker is gone: what it had in flight are errors."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
-        reason = f"{worker.name} was lost ({type(e).__name__})"
+        reason = f"{worker.name} was lost ({why})"
         self._lost.append(f"{reason}, with {len(worker.jobs)} requests in flight")
         self._fail(worker.jobs.values(), reason)
         worker.jobs.clear()
@@ -233,6 +256,12 @@ class RayCrew:
         if self._started:
             self._started = False
             self._ray.shutdown()
+
+
+def _why(e: Exception) -> str:
+    """The kind of failure; where the worker itself raised, what it said (its last line)."""
+    cause = getattr(e, "cause", None)
+    return type(e).__name__ if cause is None else say(cause)
 
 
 def _ray() -> types.ModuleType:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import LlmslaError
+from ..errors import InternalError, LlmslaError
 from ..targets.base import Ask, Crew, Job, Timeouts
 from ..targets.recording import never_sent, say
 from ..timeline import NS_PER_S, Timeline
@@ -41,6 +41,7 @@ class Worker:
         from ..targets.http.elsewhere import again
 
         self._problem: str | None = None
+        self._ended_by: BaseException | None = None
         try:
             self._target = again(spec, known)
         except LlmslaError as e:
@@ -74,12 +75,23 @@ class Worker:
         }
 
     def submit(self, jobs: Sequence[Given]) -> None:
-        """Requests to send, each when it is due."""
+        """Requests to send, each when it is due.
+
+        Raises:
+            LlmslaError: the thread that sends has ended.
+        """
+        self._demand()
         self._given.put(jobs)
 
     def take(self, seconds: float) -> Block:
-        """Requests that ended, as soon as there is one; an empty block after ``seconds``."""
+        """Requests that ended, as soon as there is one; an empty block after ``seconds``.
+
+        Raises:
+            LlmslaError: the thread that sends has ended, and with it what was in flight.
+        """
         out: list[Timeline] = []
+        if self._ended.empty():
+            self._demand()
         try:
             out.append(self._ended.get(timeout=seconds))
             while len(out) < _MOST_IN_A_BLOCK:
@@ -97,9 +109,19 @@ class Worker:
         self._given.put(None)
         self._thread.join(timeout=5.0)
 
+    def _demand(self) -> None:
+        if self._ended_by is not None:
+            raise InternalError(f"the thread that sends has ended: {say(self._ended_by)}")
+
     # -- the thread that sends and stamps
 
     def _work(self) -> None:
+        try:
+            self._send_all()
+        except BaseException as e:
+            self._ended_by = e  # told by the next call: nobody waits for what will not come
+
+    def _send_all(self) -> None:
         due: list[tuple[int, int, Ask, Timeline, int | None]] = []
         count = 0
         try:
