@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ..load import Driver, crew_of
 from ..runner import BucketPlan
 from ..targets.base import Crew, Target
+from .plans import Plans
+from .record import Record
 from .sinks import LevelSink
 from .told import told
 
-if TYPE_CHECKING:
-    from .core import Gate
-
 
 def run_level(
-    gate: Gate,
+    record: Record,
+    plans: Plans,
     target: Target,
     level: int | None,
     buckets: Sequence[BucketPlan],
@@ -31,17 +30,17 @@ def run_level(
     Raises:
         LlmslaError: the requests in flight cannot be prepared, or the target is gone.
     """
-    crew = _crew(gate, target, level)
+    crew = _crew(record, plans, target, level)
     try:
-        writer = gate.session.writer
+        writer = record.run.writer
         now = target.clock()
-        writer.line(gate.plans.level_line(level, crew.mode, now - writer.origin_ns))
-        for keeper in gate.attempts.each():
+        writer.line(plans.level_line(level, crew.mode, now - writer.origin_ns))
+        for keeper in record.attempts.each():
             keeper.opened(level, now, segment=writer.current, mode=crew.mode)
-        sink = LevelSink(gate, target, level)
-        driver = Driver(target, crew, sink, gate.session.next_id)
+        sink = LevelSink(record, target, level)
+        driver = Driver(target, crew, sink, record.run.next_id)
         try:
-            ended = driver.run(gate.plans.level(level, buckets, seconds), wants)
+            ended = driver.run(plans.level(level, buckets, seconds), wants)
         except BaseException:
             # What was answered until then has its reading of memory, as at any other end.
             sink.read_memory([plan.bucket for plan in buckets])
@@ -49,21 +48,21 @@ def run_level(
         facts = getattr(crew, "facts", None)
         if facts is not None:
             at = target.clock() - writer.origin_ns
-            line = gate.plans.level_line(level, crew.mode, at)
+            line = plans.level_line(level, crew.mode, at)
             writer.line({**line, "ended": ended, "facts": dict(facts())})
         return ended
     finally:
         crew.close()
 
 
-def _crew(gate: Gate, target: Target, level: int | None) -> Crew:
-    size = gate.plans.size(level, target)
-    where = gate.policy.load.workers
+def _crew(record: Record, plans: Plans, target: Target, level: int | None) -> Crew:
+    size = plans.size(level, target)
+    where = record.loaded.policy.load.workers
     with told(f"preparing {size} requests at once"):
         if where == "local":
-            return crew_of(target, size, gate.plans.timeouts)
+            return crew_of(target, size, plans.timeouts)
         from ..load.ray_crew import RayCrew
 
-        gate.session.progress.say(f"starting the workers of {where} …")
-        spec = gate.loaded.target_spec()
-        return RayCrew(target, spec, size, gate.plans.timeouts, address=where)
+        record.run.progress.say(f"starting the workers of {where} …")
+        spec = record.loaded.target_spec()
+        return RayCrew(target, spec, size, plans.timeouts, address=where)
