@@ -175,6 +175,11 @@ def lost(start: Mapping[str, Any], segment: int) -> Timeline:
     )
 
 
+def was_lost(t: Timeline) -> bool:
+    """Whether ``t`` is a :func:`lost` one: when it ended is not known."""
+    return t.error == IN_FLIGHT and t.end_ns == t.start_ns and not t.arrivals
+
+
 def _identity(line: Mapping[str, Any]) -> dict[str, Any]:
     """What a ``start`` line and its ``request`` line have in common, checked."""
     return {

@@ -31,6 +31,8 @@ class Flight:
     start_ns: int
     end_ns: int
     measured: bool
+    lost: bool = False
+    """Without an answer on record: when it ended is not known."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +56,42 @@ def runs_of(flights: Iterable[Flight]) -> list[list[Flight]]:
 
 
 def in_flight(flights: Sequence[Flight], *, due: bool = False) -> InFlight:
-    """How many requests were in flight, from start (``due``: from when they were due) to end."""
+    """How many requests were in flight, from start (``due``: from when they were due) to end.
+
+    Lost ones bound no window and are not among the most.
+    """
     area = window = most = squared = 0
     for group in runs_of(flights):
-        begins = [_begin(f, due=due) for f in group if f.measured]
+        known = [f for f in group if not f.lost]
+        begins = [_begin(f, due=due) for f in known if f.measured]
         if not begins:
             continue
         lo, hi = min(begins), max(begins)
-        spans = [(_begin(f, due=due), f.end_ns) for f in group]
+        spans = [(_begin(f, due=due), f.end_ns) for f in known]
+        most = max(most, _most(spans, lo, hi))
+        spans += _at_the_end(group, known, due=due)
         area += sum(max(0, min(end, hi) - max(begin, lo)) for begin, end in spans)
         squared += squares(spans, lo, hi)
         window += hi - lo
-        most = max(most, _most(spans, lo, hi))
     met = squared / area - 1 if area else None
     return InFlight(area / window if window else None, most, window, met)
+
+
+def _at_the_end(
+    group: Iterable[Flight], known: Sequence[Flight], *, due: bool
+) -> list[tuple[int, int]]:
+    """Spans of those that were in flight when the process was killed: up to the last answer.
+
+    A lost one that began longer before it than any answer took was lost in another way, and
+    counts for nothing: no line that is cut out of a log makes a load of it.
+    """
+    last = max(f.end_ns for f in known)
+    longest = max(f.end_ns - f.start_ns for f in known)
+    return [
+        (_begin(f, due=due), last)
+        for f in group
+        if f.lost and f.start_ns < last <= f.start_ns + longest
+    ]
 
 
 def _begin(f: Flight, *, due: bool) -> int:
@@ -136,7 +160,7 @@ def each_run_condition(n: int, flights: Sequence[Flight]) -> Condition | None:
     Runs of fewer than :data:`_FEW` blocks are left out: their mean is mostly their ends.
     """
     for run in runs_of(flights):
-        if sum(f.measured for f in run) < _FEW * n:
+        if sum(f.measured and not f.lost for f in run) < _FEW * n:
             continue
         mean = in_flight(run).mean
         told = None if mean is None else _held(n, mean)

@@ -12,6 +12,7 @@ from ..errors import InternalError
 from ..finding import Finding, Limit
 from ..policy import Policy
 from ..policy.load_models import Load as LoadKeys
+from ..log.request_lines import was_lost
 from ..timeline import Timeline
 from . import itl, ttft
 from .base import Demand, Requests
@@ -155,7 +156,9 @@ class Level:
         """
         requests, epoch = self.requests[t.bucket], self._epoch(t)
         if self.concurrency != 1:
-            self._flights.append(Flight(epoch, t.due_ns, t.start_ns, t.end_ns, not t.warmup))
+            self._flights.append(
+                Flight(epoch, t.due_ns, t.start_ns, t.end_ns, not t.warmup, was_lost(t))
+            )
         if t.warmup:
             requests.warmup.append(t)
             for rate in self.rates:
