@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +21,9 @@ from .chunks import Placed, place
 
 METHOD = "linear interpolation (numpy)"
 _START = "the tool's request sent, user-space clock"
-_UNIT = 10  # times its latency: so much longer no request takes to end
+# From its last token to its end a request takes less than both together: a latency of 500 ms that
+# is written as 0.5 leaves more, and a server that is slow to close a short answer does not.
+_UNIT = 100
 _ENDING_MS = 200
 _BESIDE = "_aiperf.json"  # profile_export.jsonl → profile_export_aiperf.json
 
@@ -51,7 +54,8 @@ def _other(head: Mapping[str, Any]) -> str | None:
 
 def _is_summary(head: Mapping[str, Any]) -> bool:
     latency = head.get("request_latency")
-    return isinstance(latency, Mapping) and "unit" in latency and "avg" in latency
+    named = "aiperf_version" in head and "error_summary" in head  # of failures alone: no latency
+    return named or (isinstance(latency, Mapping) and "unit" in latency and "avg" in latency)
 
 
 def read(path: Path, docs: list[Any]) -> list[Run]:
@@ -107,11 +111,12 @@ def _requests(path: Path, docs: list[Any]) -> Run:
     values: tuple[Value, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     gaps = True
+    _refuse_twice(docs, path)
     if _came_whole(docs, config):
         values = tuple(
             _whole(row, Place(path, f"line {n + 1}"))
             for n, row in enumerate(docs)
-            if (_part(row, "metadata") or {}).get("benchmark_phase") != "warmup"
+            if not _warmup(_part(row, "metadata") or {})
         )
     else:
         gaps = any("inter_chunk_latency" in (_part(row, "metrics") or ()) for row in docs)
@@ -120,6 +125,8 @@ def _requests(path: Path, docs: list[Any]) -> Run:
             for n, row in enumerate(docs)
         )
         _agree(doc, [t for t in timelines if not t.warmup], where)
+        if rate is not None:
+            _refuse_waits(timelines, figures.cap(config, where), rate, where)
     return Run(
         tool="AIPerf",
         path=path,
@@ -138,6 +145,10 @@ def _requests(path: Path, docs: list[Any]) -> Run:
         notes=figures.cancelled(doc),
         beside=(beside,),
     )
+
+
+def _warmup(metadata: Mapping[str, Any]) -> bool:
+    return "warmup" in (metadata.get("benchmark_phase"), metadata.get("phase_kind"))
 
 
 def _part(row: object, name: str) -> Mapping[str, Any] | None:
@@ -171,6 +182,33 @@ def _error(row: Mapping[str, Any]) -> str | None:
     return str(why or "cancelled").strip().splitlines()[0][:300] or "failed"
 
 
+def _refuse_twice(docs: list[Any], path: Path) -> None:
+    """One request in two lines would count twice, whatever its times."""
+    seen: dict[str, int] = {}
+    for n, row in enumerate(docs, 1):
+        name = (_part(row, "metadata") or {}).get("x_request_id")
+        if not isinstance(name, str):
+            continue
+        if name in seen:
+            raise UsageError(
+                f"{path}: line {n} is of the request of line {seen[name]} (x_request_id "
+                f"{name!r:.60}): the same evidence would count twice. Give each run once"
+            )
+        seen[name] = n
+
+
+def _refuse_waits(made: Sequence[Timeline], most: int | None, rate: float, where: Place) -> None:
+    """A request that waited for a place among ``most`` was issued late, and nobody knows how."""
+    spans = sorted((at, step) for t in made for at, step in ((t.start_ns, 1), (t.end_ns, -1)))
+    flight = max(itertools.accumulate(step for _, step in spans), default=0)
+    if most is not None and flight >= most:
+        raise UsageError(
+            f"{where.path}: requests were to be sent at {rate:g}/s but at most {most} at once, "
+            f"and {flight} were: how long others waited for a place is not on record, and is "
+            "part of their TTFT. Measure with a higher concurrency, or without one"
+        )
+
+
 def _timeline(
     n: int,
     given: object,
@@ -186,7 +224,7 @@ def _timeline(
     metadata = base.mapping(row.get("metadata"), where.at("metadata"))
     metrics = base.mapping(row.get("metrics") or {}, where.at("metrics"))
     start = base.count(metadata.get("request_start_ns"), where.at("metadata.request_start_ns"))
-    warmup = metadata.get("benchmark_phase") == "warmup"
+    warmup = _warmup(metadata)
     prompt, notes = _prompt_tokens(metrics, where)
     error = _error(row)
     if error is not None:
@@ -196,9 +234,7 @@ def _timeline(
     spread = sum(gaps) / NS_PER_MS
     whole = _one(metrics, "request_latency", where)
     if ttft is None or whole is None:
-        return base.failed(
-            n, "no time of a first token", start_ns=start, prompt_tokens=prompt, warmup=warmup
-        )
+        return base.failed(n, base.NO_FIRST, start_ns=start, prompt_tokens=prompt, warmup=warmup)
     if not ttft:
         where.at("metrics.time_to_first_token").refuse("is 0: its first token was not timed")
     end = base.count(metadata.get("request_end_ns"), where.at("metadata.request_end_ns"))
@@ -211,9 +247,7 @@ def _timeline(
         )
     tokens = _tokens(metrics, where)
     if tokens == 0:
-        return base.failed(
-            n, "no output token", start_ns=start, prompt_tokens=prompt, warmup=warmup
-        )
+        return base.failed(n, base.NO_TOKEN, start_ns=start, prompt_tokens=prompt, warmup=warmup)
     first, last = start + round(ttft * NS_PER_MS), start + round(whole * NS_PER_MS)
     if spaced or not tokens or tokens < 2:
         placed = place(start, first - start, gaps, tokens, opens_with_role=False)
@@ -232,6 +266,7 @@ def _timeline(
         token_source="usage_final" if "usage_completion_tokens" in metrics else "tokenizer",
         scheduled_ns=min(issued or start, start) if open_loop else None,
         late_ns=max(start - issued, 0) if open_loop and issued else None,
+        cached_tokens=_count(metrics, "usage_prompt_cache_read_tokens", where),
         stamp="user",
         estimated=placed.estimated,
         warmup=warmup,
@@ -284,11 +319,14 @@ def _many(metrics: Mapping[str, Any], name: str, where: Place) -> list[int]:
 def _agree(doc: Mapping[str, Any], made: list[Timeline], where: Place) -> None:
     ok = [t for t in made if t.ok]
     done = figures.scalar(doc, "request_count", where)
-    base.same_count(where, "request_count", None if done is None else round(done), len(ok))
-    lost = figures.scalar(doc, "error_request_count", where)
-    lost = figures.lost(doc, where) if lost is None else lost
-    said = None if lost is None else round(lost)
-    base.same_count(where, "failed requests", said, len(made) - len(ok))
+    told = base.answered(made)
+    base.same_count(where, "request_count", None if done is None else round(done), told)
+    lost = figures.failed(doc, where)
+    stopped = figures.scalar(doc, "cancelled_request_count", where) or 0
+    if lost is not None and len(made) - told != round(lost + stopped):  # some versions: in both
+        base.same_count(where, "failed requests", round(lost), len(made) - told)
+    if told != len(ok):
+        return  # its figures are of empty answers too
     ttft = figures.series(doc, "time_to_first_token", where)
     mean = fmean(t.ttft_ms or 0 for t in ok) if ok else None
     base.agree(where, "a mean TTFT of", ttft.mean if ttft else None, mean, " ms")

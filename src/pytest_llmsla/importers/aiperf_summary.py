@@ -12,6 +12,8 @@ from . import base
 from .base import Place, Series, Summary
 
 _IN_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "ns": 1e-6}
+_BY_RATE = ("poisson", "gamma", "constant")
+_RISING = re.compile(r"(^|_)ramp(_|$)|^rate_series$")
 _PERCENTILE = re.compile(r"^p(\d+(?:\.\d+)?)$")
 MEAN_ITL = (
     "inter_token_latency is a mean per request here, which hides stalls, and there is no "
@@ -42,13 +44,11 @@ def summary(doc: Mapping[str, Any], where: Place) -> Summary:
     """What the summary says of the run."""
     lengths = base.mapping(doc.get("input_sequence_length") or {}, where)
     done = scalar(doc, "request_count", where)
-    failed = scalar(doc, "error_request_count", where)
-    if failed is None:
-        failed = lost(doc, where)
+    lost = failed(doc, where)
     gaps = "inter_chunk_latency"
     return Summary(
         completed=None if done is None else round(done),
-        failed=None if failed is None else round(failed),
+        failed=None if lost is None else round(lost),
         ttft=series(doc, "time_to_first_token", where),
         itl=series(doc, gaps, where)
         or series(doc, "inter_token_latency", where, per_request_mean=True),
@@ -79,8 +79,13 @@ def no_itl(doc: Mapping[str, Any], where: Place) -> str | None:
     return None
 
 
-def lost(doc: Mapping[str, Any], where: Place) -> float | None:
-    """Failed requests by the error summary, which is a list of {count}; None: not told."""
+def failed(doc: Mapping[str, Any], where: Place) -> float | None:
+    """Failed requests by their count, else by the error summary's; None: not told."""
+    counted = scalar(doc, "error_request_count", where)
+    return _listed(doc, where) if counted is None else counted
+
+
+def _listed(doc: Mapping[str, Any], where: Place) -> float | None:
     errors = doc.get("error_summary")
     if not isinstance(errors, list):
         return None
@@ -169,23 +174,47 @@ def streamed(config: Mapping[str, Any]) -> bool:
     return not any(flag is False for flag in told)
 
 
-def _phase(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _phase(config: Mapping[str, Any], where: Place) -> Mapping[str, Any]:
     phases = config.get("phases")
     if isinstance(phases, list):
-        measured = [p for p in phases if isinstance(p, Mapping) and p.get("kind") != "warmup"]
-        return measured[0] if len(measured) == 1 else {}
+        measured = [p for p in phases if isinstance(p, Mapping) and not _warmup(p)]
+        if len(measured) > 1:
+            raise UsageError(
+                f"{where.path}: input_config.phases holds {len(measured)} measured phases, each "
+                "with a load of its own, and one figure for all of them. Measure one phase a run"
+            )
+        return measured[0] if measured else {}
     for keys in (("loadgen",), ("perf_analyzer", "stimulus")):
         if isinstance(found := _at(config, *keys), Mapping):
             return found
     return config
 
 
+def _warmup(phase: Mapping[str, Any]) -> bool:
+    """True for a phase that is not measured; older ones are known by their name alone."""
+    return "warmup" in (phase.get("kind"), phase.get("name")) or (
+        phase.get("exclude_from_results") is True
+    )
+
+
+def cap(config: Mapping[str, Any], where: Place) -> int | None:
+    """Most requests that an open loop lets in flight; None: any number."""
+    at = where.at("input_config concurrency")
+    return base.count_or_none(_phase(config, where).get("concurrency"), at)
+
+
 def load(config: Mapping[str, Any], where: Place) -> tuple[int | None, float | None]:
     """Requests in flight, or the rate of an open loop; both None: not on record."""
-    phase = _phase(config)
+    phase = _phase(config, where)
     kind = phase.get("type")
+    rising = next((k for k, v in phase.items() if v and _RISING.search(str(k))), None)
+    if rising is not None:
+        raise UsageError(
+            f"{where.path}: its load changed during the run (input_config {rising}), so no one "
+            "load was measured. Measure at a constant number in flight or rate"
+        )
     planned = _at(config, "input", "fixed_schedule") is True
-    if planned or (isinstance(kind, str) and ("schedule" in kind or "trace" in kind)):
+    if planned or (isinstance(kind, str) and any(k in kind for k in ("schedule", "trace", "user"))):
         raise UsageError(
             f"{where.path}: its requests were sent by a schedule of their own, which is neither a "
             "number in flight nor a rate. Measure with --concurrency or --request-rate"
@@ -193,6 +222,8 @@ def load(config: Mapping[str, Any], where: Place) -> tuple[int | None, float | N
     rate = phase.get("request_rate", phase.get("rate"))
     if rate is not None:
         return None, base.number(rate, where.at("input_config rate"))
+    if kind in _BY_RATE:
+        where.at("input_config.phases").refuse(f"is of type {kind} and has no rate")
     return base.count_or_none(phase.get("concurrency"), where.at("input_config concurrency")), None
 
 

@@ -27,6 +27,12 @@ NOT_STREAMED = (
 )
 """Why answers without the time of any token show no TTFT and no ITL."""
 
+NO_TOKEN = "no output token"
+"""Why a request failed that its tool calls answered: nothing came."""
+
+NO_FIRST = "no time of a first token"
+"""Why a request failed that its tool calls answered: nobody knows when it began to answer."""
+
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalty")
 """Sampling parameters that are looked for in what was sent."""
 
@@ -59,6 +65,8 @@ class Value:
     error: str | None = None
     unsure: str | None = None
     """Why it has no TTFT although it was answered."""
+    unplaced: str | None = None
+    """Why its gaps are not those between tokens; None: they are, or it has none."""
 
 
 @dataclass(frozen=True)
@@ -300,6 +308,18 @@ def failed(
         stamp="user",
         warmup=warmup,
     )
+
+
+def answered(made: Iterable[Timeline]) -> int:
+    """How many of these requests their tool calls answered: empty answers are, there."""
+    return sum(t.ok or t.error in (NO_TOKEN, NO_FIRST) for t in made)
+
+
+def asked_of(body: Mapping[str, Any], place: Place) -> int:
+    """Output tokens that a request's body asks for; 0: it does not say."""
+    names = ("max_completion_tokens", "max_tokens")
+    found = next((body[name] for name in names if body.get(name) is not None), None)
+    return count_or_none(found, place.at("max_tokens")) or 0
 
 
 def one_model(names: Iterable[object], place: Place) -> str | None:

@@ -6,8 +6,9 @@ without content). Such a chunk is no token; only the counts betray it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from ..timeline import FIRST_UNSURE, NS_PER_MS, Arrivals
 
@@ -23,6 +24,15 @@ class Placed:
     estimated: str | None = None
 
 
+def usual(answers: Iterable[Sequence[int]]) -> int:
+    """The longest later gap of an ordinary answer of a run, ns; 0: none has two gaps.
+
+    ``answers``: gaps between the chunks of each answer, ns.
+    """
+    longest = [max(gaps[1:]) for gaps in answers if len(gaps) > 1]
+    return round(median(longest)) if longest else 0
+
+
 def place(
     start_ns: int,
     ttft_ns: int,
@@ -30,6 +40,7 @@ def place(
     tokens: int | None,
     *,
     opens_with_role: bool,
+    usual_ns: int = 0,
 ) -> Placed:
     """One token a chunk, as far as the counts allow that.
 
@@ -39,6 +50,8 @@ def place(
         gaps_ns: between chunks, in order.
         tokens: output tokens as counted; None: nobody counted.
         opens_with_role: True where the first chunk may hold no token (chat routes).
+        usual_ns: what :func:`usual` found, for an answer of two chunks: it has no later gap of
+            its own to compare its one gap with.
     """
     times = [start_ns + ttft_ns]
     for gap in gaps_ns:
@@ -53,7 +66,7 @@ def place(
     arrivals = Arrivals((at, 1) for at in times)
     if tokens is None or chunks == tokens:
         alone = opens_with_role and len(gaps_ns) > 0
-        if alone and gaps_ns[0] > _EARLY * max(gaps_ns[1:], default=0):
+        if alone and gaps_ns[0] > _EARLY * max(gaps_ns[1:], default=usual_ns):
             # Counts may agree by chance: a role without a token, and elsewhere a chunk of two.
             return Placed(
                 arrivals,

@@ -1,7 +1,7 @@
 """MLCommons endpoints ``result_summary.json``: a summary, in nanoseconds.
 
-``tpot`` is a mean per request. Percentiles take the lower neighbour. A run that was interrupted
-says so.
+``tpot`` is a mean per request. Percentiles take the lower neighbour. A sample that failed is
+completed too, as the tool counts. A run that was interrupted says so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
     doc = base.mapping(documents[0], where)
     issued, done, lost = (base.count(doc[k], where.at(k)) for k in _KEYS)
     whole = doc.get("complete") is True and doc.get("state") == "complete"
-    if whole and issued != done + lost:
-        where.refuse(f"says {issued} were issued, {done} completed and {lost} failed")
+    good = _answered(issued, done, lost, where, whole=whole)
+    concurrency, rate = _load(doc, where)
     lengths = base.mapping(doc.get("input_sequence_lengths") or {}, where)
     return [
         Run(
@@ -42,10 +42,12 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
             path=path,
             percentile_method=METHOD,
             version=base.text_or_none(doc.get("version")),
+            concurrency=concurrency,
+            rate=rate,
             summary=Summary(
-                completed=done,
-                failed=issued - done,  # issued and never answered is no success
-                ttft=_series(doc.get("ttft"), where.at("ttft"), done),
+                completed=good,
+                failed=issued - good,  # issued and never answered is no success
+                ttft=_series(doc.get("ttft"), where.at("ttft"), good),
                 shortest=base.count_or_none(lengths.get("min"), where),
                 longest=base.count_or_none(lengths.get("max"), where),
                 tokens_per_s=base.number_or_none(doc.get("tps"), where.at("tps")),
@@ -56,10 +58,34 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
     ]
 
 
+def _answered(issued: int, done: int, lost: int, where: Place, *, whole: bool) -> int:
+    """Samples that were answered. Failed ones are among the completed; earlier they were not."""
+    apart = done + lost == issued
+    if done > issued or (whole and not apart and (done != issued or lost > done)):
+        where.refuse(f"says {issued} were issued, {done} completed and {lost} failed")
+    return done if apart else max(done - lost, 0)
+
+
+def _load(doc: Mapping[str, Any], where: Place) -> tuple[int | None, float | None]:
+    """Requests in flight, and the rate of an open loop, where ``run_config`` tells them."""
+    config = doc.get("run_config")
+    pattern = config.get("load_pattern") if isinstance(config, Mapping) else None
+    if not isinstance(pattern, Mapping):
+        return None, None
+    at = where.at("run_config.load_pattern")
+    if pattern.get("type") == "poisson":
+        rate = base.number(pattern.get("target_qps"), at.at("target_qps"))
+        if not rate:
+            at.at("target_qps").refuse("is 0")
+        return None, rate
+    flight = base.count_or_none(pattern.get("target_concurrency"), at.at("target_concurrency"))
+    return flight or None, None
+
+
 def _series(value: object, where: Place, done: int) -> Series | None:
     stats = base.mapping(value or {}, where)
-    if not stats:
-        return None
+    if stats.get("percentiles") is None:
+        return None  # of no sample it has at most an empty map of early-stopping estimates
     given = base.mapping(stats.get("percentiles"), where.at("percentiles"))
     found: dict[float, float] = {}
     for key, ns in given.items():

@@ -44,12 +44,14 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
         for n, row in enumerate(base.rows(doc["individual_request_metrics"], at))
     )
     lost = sum(v.error is not None for v in values)
+    empty = sum(v.error == base.NO_TOKEN for v in values)  # the tool counts them as completed
+    done = len(values) - lost + empty
     at = where.at("aggregated_metrics")
-    for name, n in (("num_error_requests", lost), ("num_completed_requests", len(values) - lost)):
+    for name, n in (("num_error_requests", lost - empty), ("num_completed_requests", done)):
         base.same_count(at, name, base.count_or_none(total.get(name), at.at(name)), n)
     rate = base.number_or_none(total.get("mean_output_throughput_tokens_per_s"), at)
     open_loop = total.get("arrival_requests_per_second") is not None
-    level = base.number_or_none(total.get("num_concurrency"), at.at("num_concurrency"))
+    level = _level(total, at, open_loop=open_loop)
     return [
         Run(
             tool=TOOL,
@@ -64,6 +66,15 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
     ]
 
 
+def _level(total: Mapping[str, Any], where: Place, *, open_loop: bool) -> float | None:
+    """Requests in flight, or requests/s of an open loop; None: not on record."""
+    given, at = total.get("num_concurrency"), where.at("num_concurrency")
+    level = base.number_or_none(given, at) if open_loop else base.count_or_none(given, at)
+    if level == 0:
+        at.refuse("is 0")
+    return level
+
+
 def _value(row: Mapping[str, Any], where: Place, factor: float) -> Value:
     prompt = base.prompt_tokens(row.get("num_input_tokens"), where.at("num_input_tokens"))
     if "error_code" not in row:
@@ -76,4 +87,6 @@ def _value(row: Mapping[str, Any], where: Place, factor: float) -> Value:
     if not 0 < ttft <= whole * (1 + 1e-6):
         where.at("ttft").refuse(f"is {ttft:g} ms of {whole:g} ms in all")
     tokens = base.count_or_none(row.get("num_output_tokens"), where.at("num_output_tokens"))
+    if tokens == 0:
+        return Value(prompt, 0, None, error=base.NO_TOKEN)
     return Value(prompt, tokens, ttft)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import UsageError
 from ..timeline import Timeline, TokenSource
@@ -27,6 +27,7 @@ _NO_ITL = (
     "GuideLLM keeps one mean inter-token latency per request and no gaps between tokens: means "
     "hide stalls, so rule 2 is not shown by this file"
 )
+_LOST = ("errored", "cancelled")
 _KINDS = ("successful", "errored", "incomplete")
 
 
@@ -51,11 +52,7 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
     doc = base.mapping(documents[0], where)
     metadata = base.mapping(doc.get("metadata") or {}, where.at("metadata"))
     if metadata.get("version") != 2:
-        said = metadata.get("guidellm_version") or "of before 0.4"
-        raise UsageError(
-            f"{path}: GuideLLM {said!s:.40}, metadata.version {metadata.get('version')!r:.40}; "
-            "this version reads 2 (GuideLLM 0.5 and later)"
-        )
+        _refuse_version(metadata, path)
     benchmarks = base.rows(doc["benchmarks"], where.at("benchmarks"))
     if not benchmarks:
         where.at("benchmarks").refuse("is empty: nothing was measured")
@@ -64,6 +61,22 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
         _run(base.mapping(b, where.at("benchmarks").at(n)), where.at("benchmarks").at(n), version)
         for n, b in enumerate(benchmarks)
     ]
+
+
+def _refuse_version(metadata: Mapping[str, Any], path: Path) -> NoReturn:
+    found = metadata.get("version")
+    later = isinstance(found, int) and found > 2
+    said = metadata.get("guidellm_version") or ("" if later else "of before 0.4")
+    do = (
+        "Update pytest-llmsla, or measure with a GuideLLM that writes 2"
+        if later
+        else "Older files keep their times elsewhere and cannot be judged: measure again with "
+        "GuideLLM 0.5 or later"
+    )
+    raise UsageError(
+        f"{path}: GuideLLM {said!s:.40}, metadata.version {found!r:.40}; this version reads 2 "
+        f"(GuideLLM 0.5 and later). {do}"
+    )
 
 
 def _run(doc: Mapping[str, Any], where: Place, version: str | None) -> Run:
@@ -151,6 +164,7 @@ def _counts(
     scheduler = doc.get("scheduler_metrics")
     sent = scheduler.get("requests_made") if isinstance(scheduler, Mapping) else None
     kept, asked, aside = 0, 0, set[str]()
+    wrong = None
     for name in _KINDS:
         rows = base.rows(requests.get(name) or [], where.at(f"requests.{name}"))
         said = base.count(totals.get(name), where.at(f"metrics.request_totals.{name}"))
@@ -158,10 +172,12 @@ def _counts(
             aside.add(name)
             inside = sum(_measured(base.mapping(row, where.at(name)), doc, where) for row in rows)
             if inside != said:
-                where.refuse(f"says {said} {name} requests and holds {inside}")
+                wrong = f"says {said} {name} requests and holds {inside}"
         made = sent.get(name) if isinstance(sent, Mapping) and name != "incomplete" else None
         made = base.count_or_none(made, where.at(f"scheduler_metrics.requests_made.{name}"))
         kept, asked = kept + len(rows), asked + max(said, len(rows), made or 0)
+    if wrong is not None and kept == asked:  # thinned lists hold any part of the window
+        where.refuse(wrong)
     return kept, asked, aside
 
 
@@ -173,9 +189,12 @@ def _measured(row: Mapping[str, Any], doc: Mapping[str, Any], where: Place) -> b
     begin, end = (
         base.number_or_none(doc.get(name), where.at(name)) for name in ("start_time", "end_time")
     )
-    times = [timings.get(name) for name in ("request_start", "request_end", "resolve_end")]
-    started, ended, resolved = (base.number_or_none(t, where.at("info.timings")) for t in times)
-    ended = resolved if ended is None else ended
+
+    def at(name: str, other: str) -> float | None:
+        key = name if timings.get(name) is not None else other
+        return base.number_or_none(timings.get(key), where.at(f"info.timings.{key}"))
+
+    started, ended = at("request_start", "resolve_start"), at("request_end", "resolve_end")
     if begin is None or end is None or ended is None:
         return True
     return ended >= begin and (ended if started is None else started) <= end
@@ -247,7 +266,8 @@ def _timeline(
 
     start, target = at("request_start"), at("targeted_start")
     prompt = base.prompt_tokens(row.get("prompt_tokens"), where.at("prompt_tokens"))
-    if kind != "successful" or info.get("error"):
+    # Its list and its status say the same; where they do not, it is no success.
+    if kind != "successful" or info.get("error") or info.get("status") in _LOST:
         begun = start if start is not None else target
         if begun is None:
             return None  # it was queued and never sent
@@ -261,9 +281,8 @@ def _timeline(
     base.agree(where, "a TTFT of", said, (first - start) / 1e6, " ms")
     tokens = base.count_or_none(row.get("output_tokens"), where.at("output_tokens"))
     if not tokens:
-        return base.failed(n, "no output token", start_ns=start, prompt_tokens=prompt)
+        return base.failed(n, base.NO_TOKEN, start_ns=start, prompt_tokens=prompt)
     arrivals = ((first, 1), (last, tokens - 1)) if tokens > 1 else ((first, 1),)
-    asked = body.get("max_completion_tokens", body.get("max_tokens"))
     return Timeline(
         id=f"{n}",
         bucket="",
@@ -272,15 +291,23 @@ def _timeline(
         arrivals=arrivals,
         prompt_tokens=prompt,
         output_tokens=tokens,
-        max_new_tokens=base.count_or_none(asked, where.at("request_args.body.max_tokens")) or 0,
+        max_new_tokens=base.asked_of(body, where.at("request_args.body")),
         token_source=_source(row),
         scheduled_ns=target if open_loop else None,
         late_ns=max(start - target, 0) if open_loop and target is not None else None,
-        cached_tokens=base.count_or_none(row.get("cached_tokens"), where.at("cached_tokens")),
+        cached_tokens=_cached(row, where),
         stamp="user",
         estimated=UNPLACED,
         prompt=json.dumps([body.get("messages"), body.get("prompt")]) if body else None,
     )
+
+
+def _cached(row: Mapping[str, Any], where: Place) -> int | None:
+    """Prompt tokens from a prefix cache; some versions tell it only beside the counts."""
+    counted = row.get("input_metrics")
+    inner = counted.get("cached_tokens") if isinstance(counted, Mapping) else None
+    found = row["cached_tokens"] if row.get("cached_tokens") is not None else inner
+    return base.count_or_none(found, where.at("cached_tokens"))
 
 
 def _source(row: Mapping[str, Any]) -> TokenSource:

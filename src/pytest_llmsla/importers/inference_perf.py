@@ -155,7 +155,7 @@ def _requests(path: Path, given: list[Any]) -> Run:
     else:
         made = [_timeline(n, row, Place(path).at(n)) for n, row in enumerate(rows)]
     summary = _summary(stage, where)
-    ok = sum(t.ok for t in made) + sum(v.error is None for v in values)
+    ok = base.answered(made) + sum(v.error is None for v in values)
     base.same_count(where, "successes", summary.completed, ok)
     base.same_count(where, "failures", summary.failed, len(rows) - ok)
     sound = [ms for t in made if t.ok and (ms := t.ttft_ms) is not None]
@@ -250,14 +250,13 @@ def _timeline(n: int, row: Mapping[str, Any], where: Place) -> Timeline:
         for i, t in enumerate(base.rows(response.get("output_token_times") or [], at))
     ]
     if not times:
-        return base.failed(n, "no output token", start_ns=start, prompt_tokens=prompt)
+        return base.failed(n, base.NO_TOKEN, start_ns=start, prompt_tokens=prompt)
     if times != sorted(times) or not start < times[0] or times[-1] > end + NS_PER_MS:
         at.refuse("are not in order between start_time and end_time")
     arrivals = Arrivals((t, sum(1 for _ in same)) for t, same in groupby(times))
     body = _body(row)
     said = _usage(row, where).get("completion_tokens")
     tokens = said if said is not None else response.get("output_tokens")
-    asked = body.get("max_completion_tokens", body.get("max_tokens"))
     return Timeline(
         id=f"{n}",
         bucket="",
@@ -266,7 +265,7 @@ def _timeline(n: int, row: Mapping[str, Any], where: Place) -> Timeline:
         arrivals=arrivals,
         prompt_tokens=prompt,
         output_tokens=base.count_or_none(tokens, where.at("info.output_tokens")),
-        max_new_tokens=base.count_or_none(asked, where.at("request max_tokens")) or 0,
+        max_new_tokens=base.asked_of(body, where.at("request")),
         token_source="usage_final" if said is not None else "tokenizer",
         cached_tokens=_cached(row, where),
         stamp="user",

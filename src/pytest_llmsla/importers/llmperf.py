@@ -72,14 +72,16 @@ def _value(row: Mapping[str, Any], where: Place) -> Value:
     prompt = base.prompt_tokens(row.get("number_input_tokens"), where.at("number_input_tokens"))
     if "error_code" not in row:
         where.refuse("does not say whether it failed (error_code)")
-    if row["error_code"] is not None:
-        why = f"{row.get('error_code')} {row.get('error_msg') or ''}".strip()
+    # A stream may report an error without a code, and the tool then keeps its text alone.
+    if row["error_code"] is not None or row.get("error_msg"):
+        told = (row["error_code"], row.get("error_msg"))
+        why = " ".join(str(part) for part in told if part is not None and part != "")
         return Value(prompt, None, None, error=why[:300])
     ttft = base.number(row.get("ttft_s"), where.at("ttft_s")) * 1000
     whole = base.number(row.get("end_to_end_latency_s"), where.at("end_to_end_latency_s")) * 1000
     tokens = base.count_or_none(row.get("number_output_tokens"), where.at("number_output_tokens"))
     if not ttft or not tokens:
-        return Value(prompt, tokens, None, error="no output token")
+        return Value(prompt, tokens, None, error=base.NO_TOKEN)
     if ttft > whole * (1 + 1e-6):
         where.at("ttft_s").refuse(f"is {ttft:g} ms of {whole:g} ms in all")
     return Value(prompt, tokens, ttft)
@@ -94,12 +96,12 @@ def _count(doc: Mapping[str, Any], name: str, where: Place) -> int | None:
 
 
 def _summary(doc: Mapping[str, Any], where: Place) -> Summary:
+    done = _count(doc, "results_num_completed_requests", where)
     found = {
         float(m.group(1)): base.number(v, where.at(k)) * 1000
         for k, v in doc.items()
-        if (m := _QUANTILE.match(k)) and v is not None
+        if done != 0 and (m := _QUANTILE.match(k)) and v is not None  # of none it writes NaN
     }
-    done = _count(doc, "results_num_completed_requests", where)
     lost = _count(doc, "results_number_errors", where)
     begun = _count(doc, "results_num_requests_started", where)
     if begun is not None and done is not None and lost is not None and begun != done + lost:
@@ -108,9 +110,9 @@ def _summary(doc: Mapping[str, Any], where: Place) -> Summary:
     return Summary(
         completed=done,
         failed=lost,
-        ttft=_ttft(found, doc, where, done),
-        shortest=_count(doc, "results_number_input_tokens_min", where),
-        longest=_count(doc, "results_number_input_tokens_max", where),
+        ttft=_ttft(found, doc, where, done) if found else None,
+        shortest=_count(doc, "results_number_input_tokens_min", where) if done != 0 else None,
+        longest=_count(doc, "results_number_input_tokens_max", where) if done != 0 else None,
         tokens_per_s=base.number_or_none(rate, where),
     )
 

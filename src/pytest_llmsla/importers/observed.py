@@ -166,7 +166,8 @@ def _of_values(
     else:
         samples, each = [g for v in good for g in v.gaps_ms], max(max_new_tokens - 1, 1)
     unsure = next((v.unsure for v in good if v.unsure is not None), None)
-    wrong = unsure or (_unplaced(good) if limit.metric != "ttft" else None)
+    gaps = next((v.unplaced for v in good if v.unplaced is not None), None)
+    wrong = unsure or ((gaps or _unplaced(good)) if limit.metric != "ttft" else None)
     if wrong is not None or not samples:
         return _Outcome("error", wrong or f"no {limit.metric} on record", None, len(found))
     pooled = [*samples, *[math.inf] * (each * (len(found) - len(good)))]

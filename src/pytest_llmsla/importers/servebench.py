@@ -131,7 +131,7 @@ def _timeline(
         where.at("e2e").refuse(f"is {whole:g} s, before its last chunk")
     tokens = base.count_or_none(row.get("output_tokens"), where.at("output_tokens"))
     if tokens == 0:
-        return base.failed(n, "no output token", start_ns=start, prompt_tokens=prompt)
+        return base.failed(n, base.NO_TOKEN, start_ns=start, prompt_tokens=prompt)
     gaps = [b - a for a, b in itertools.pairwise(chunks)]
     placed = place(start, chunks[0], gaps, tokens, opens_with_role=False)
     return Timeline(
@@ -158,9 +158,10 @@ def _agree(level: Mapping[str, Any], made: tuple[Timeline, ...], where: Place) -
         return
     where = where.at("summary")
     ok = [t for t in made if t.ok]
-    for name, n in (("completed", len(ok)), ("failed", len(made) - len(ok))):
+    done = base.answered(made)
+    for name, n in (("completed", done), ("failed", len(made) - done)):
         base.same_count(where, name, base.count_or_none(summary.get(name), where.at(name)), n)
     ttft = summary.get("ttft")
-    if isinstance(ttft, Mapping) and ok:
+    if isinstance(ttft, Mapping) and ok and len(ok) == done:
         said = base.number_or_none(ttft.get("p50"), where.at("ttft.p50"))
         base.agree(where, "a median TTFT of", said, median(t.ttft_ms or 0 for t in ok) / 1e3, " s")

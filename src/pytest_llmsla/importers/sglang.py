@@ -34,4 +34,17 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
         vllm.run_of(base.mapping(doc, Place(path)), path, TOOL, number, several=several)
         for number, doc in enumerate(documents, 1)
     ]
-    return [replace(run, notes=(*run.notes, _SHARED)) for run in runs]
+    return [
+        replace(run, notes=(*run.notes, _SHARED, *_from_cache(doc, Place(path))))
+        for run, doc in zip(runs, documents, strict=True)
+    ]
+
+
+def _from_cache(doc: Mapping[str, Any], where: Place) -> tuple[str, ...]:
+    """A note where the server answered prompts from its prefix cache (``--cache-report``)."""
+    told = doc.get("cache_report")
+    found = told.get("total_cached_tokens") if isinstance(told, Mapping) else None
+    cached = base.count_or_none(found, where.at("cache_report.total_cached_tokens"))
+    if not cached:
+        return ()
+    return (f"{cached} prompt tokens came from a prefix cache: TTFT is not of new prompts",)

@@ -15,16 +15,17 @@ from statistics import fmean
 from typing import Any
 
 from ..errors import UsageError
-from ..timeline import Timeline
+from ..timeline import FIRST_UNSURE, Timeline
 from . import base
 from .base import Place, Run, Series, Summary, Value
-from .chunks import place
+from .chunks import place, usual
 
 TOOL = "vllm bench serve"
 METHOD = "linear interpolation (numpy)"
 _START = "the tool's request function entered, user-space clock"
 _PERCENTILE = re.compile(r"^p(\d+(?:\.\d+)?)_(ttft|itl)_ms$")
 _LENGTHS = "input_lens"
+_ANSWERS = (_LENGTHS, "output_lens", "ttfts", "itls")
 
 
 def recognises(head: object) -> bool:
@@ -55,13 +56,14 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
 def run_of(doc: Mapping[str, Any], path: Path, tool: str, number: int, *, several: bool) -> Run:
     """One object as a run; SGLang's is read by the same code."""
     where = Place(path, f"object {number}" if several else "")
-    chat = any("chat" in str(doc.get(name)).lower() for name in ("endpoint_type", "backend"))
+    routes = (str(doc.get(name)).lower() for name in ("endpoint_type", "backend"))
+    chat = any("chat" in route for route in routes) and not is_sglang(doc)
     concurrency, rate = _load(doc, where)
     timelines: tuple[Timeline, ...] = ()
     values: tuple[Value, ...] = ()
     summary = None
     if "ttfts" in doc or "itls" in doc:
-        if "start_times" in doc:
+        if "start_times" in doc and not _came_whole(doc, where):
             timelines = _timelines(doc, where, chat=chat, open_loop=rate is not None)
         else:
             values = _values(doc, where, chat=chat)
@@ -82,6 +84,7 @@ def run_of(doc: Mapping[str, Any], path: Path, tool: str, number: int, *, severa
         timelines=timelines,
         values=values,
         summary=summary,
+        no_itl=base.NOT_STREAMED if any(v.unsure == base.NOT_STREAMED for v in values) else None,
         start_point=_START,
         notes=tuple(notes),
     )
@@ -142,6 +145,23 @@ def _lists(doc: Mapping[str, Any], where: Place, *names: str) -> dict[str, list[
     return lists
 
 
+def _came_whole(doc: Mapping[str, Any], where: Place) -> bool:
+    return _not_streamed(_lists(doc, where, *_ANSWERS))
+
+
+def _usual(lists: Mapping[str, list[Any]], where: Place) -> int:
+    """What an answer of two chunks is compared with: the gaps of the longer ones, ns."""
+    rows = enumerate(zip(lists["itls"], lists["output_lens"], strict=True))
+    return usual(base.spans_ns(gaps, where.at(f"itls[{n}]")) for n, (gaps, k) in rows if k)
+
+
+def _not_streamed(lists: Mapping[str, list[Any]]) -> bool:
+    """True where answers came and not one has a time of a token: some backends write 0 then."""
+    rows = zip(lists["ttfts"], lists["itls"], lists["output_lens"], strict=True)
+    good = [(ttft, gaps) for ttft, gaps, tokens in rows if tokens]
+    return bool(good) and all(ttft == 0 and not gaps for ttft, gaps in good)
+
+
 def _errors(doc: Mapping[str, Any], size: int, where: Place) -> list[Any]:
     given = doc.get("errors")
     return [""] * size if given is None else base.rows(given, where.at("errors"))
@@ -154,17 +174,18 @@ def _count(doc: Mapping[str, Any], name: str, where: Place) -> int | None:
 def _timelines(
     doc: Mapping[str, Any], where: Place, *, chat: bool, open_loop: bool
 ) -> tuple[Timeline, ...]:
-    names = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+    names = (*_ANSWERS, "start_times")
     lists = _lists(doc, where, *names)
     size = len(lists["ttfts"])
     errors = _errors(doc, size, where)
+    gap = _usual(lists, where) if chat else 0
     queued = base.rows(doc.get("queue_times", [0.0] * size), where.at("queue_times"))
     base.same_length(where, ttfts=lists["ttfts"], errors=errors, queue_times=queued)
     out = []
     for n in range(size):
         row = {name: lists[name][n] for name in names}
         wait = base.span_ns(base.number(queued[n], where.at(f"queue_times[{n}]")), where)
-        t = _timeline(n, row, errors[n], where, chat=chat)
+        t = _timeline(n, row, errors[n], where, chat=chat, usual_ns=gap)
         if open_loop:
             t = replace(t, scheduled_ns=t.start_ns - wait)
         out.append(t)
@@ -173,7 +194,7 @@ def _timelines(
 
 
 def _timeline(
-    n: int, row: Mapping[str, Any], error: object, where: Place, *, chat: bool
+    n: int, row: Mapping[str, Any], error: object, where: Place, *, chat: bool, usual_ns: int
 ) -> Timeline:
     def cell(name: str) -> Place:
         return where.at(f"{name}[{n}]")
@@ -186,9 +207,12 @@ def _timeline(
     if error or not tokens:
         why = str(error).strip() or "no output token, and no error text on record"
         return base.failed(n, why.splitlines()[-1][:300], start_ns=start, prompt_tokens=prompt)
+    if ttft == 0 and not gaps:  # some of its clients report the length that was asked for
+        why = f"no time of a first token, but {tokens} output tokens on record"
+        return base.failed(n, why, start_ns=start, prompt_tokens=prompt)
     if ttft == 0:
         cell("ttfts").refuse(f"is 0 with {tokens} output tokens: its first token was not timed")
-    placed = place(start, ttft, gaps, tokens, opens_with_role=chat)
+    placed = place(start, ttft, gaps, tokens, opens_with_role=chat, usual_ns=usual_ns)
     return Timeline(
         id=f"{n}",
         bucket="",
@@ -205,7 +229,7 @@ def _timeline(
 
 def _agree_with_summary(doc: Mapping[str, Any], made: list[Timeline], where: Place) -> None:
     """The summary is made of the lists: where it says otherwise, one of them was changed."""
-    tokens = sum(t.output_tokens or 0 for t in made)
+    tokens = sum(n or 0 for n in doc["output_lens"])
     base.same_count(where, "total_output_tokens", _count(doc, "total_output_tokens", where), tokens)
     lost = _count(doc, "failed", where)
     sound = [t for t in made if t.ok]
@@ -230,25 +254,38 @@ def _agree_with_summary(doc: Mapping[str, Any], made: list[Timeline], where: Pla
 
 
 def _values(doc: Mapping[str, Any], where: Place, *, chat: bool) -> tuple[Value, ...]:
-    lists = _lists(doc, where, "input_lens", "output_lens", "ttfts", "itls")
+    lists = _lists(doc, where, *_ANSWERS)
     size = len(lists["ttfts"])
     errors = _errors(doc, size, where)
     base.same_length(where, ttfts=lists["ttfts"], errors=errors)
+    gap = _usual(lists, where) if chat else 0
+    whole = _not_streamed(lists)
     out = []
     for n in range(size):
         row = {name: lists[name][n] for name in lists}
-        t = _timeline(n, {**row, "start_times": 0}, errors[n], where, chat=chat)
+        if whole and lists["output_lens"][n] and not errors[n]:
+            out.append(_whole(row, where, n))
+            continue
+        t = _timeline(n, {**row, "start_times": 0}, errors[n], where, chat=chat, usual_ns=gap)
+        hidden = t.estimated is not None and FIRST_UNSURE in t.estimated
         out.append(
             Value(
                 prompt_tokens=t.prompt_tokens,
                 output_tokens=t.output_tokens,
-                ttft_ms=None if t.estimated is not None else t.ttft_ms,
+                ttft_ms=None if hidden else t.ttft_ms,
                 gaps_ms=() if t.estimated is not None else tuple(t.itl_ms()),
                 error=t.error,
-                unsure=t.estimated,
+                unsure=t.estimated if hidden else None,
+                unplaced=t.estimated,
             )
         )
     return tuple(out)
+
+
+def _whole(row: Mapping[str, Any], where: Place, n: int) -> Value:
+    prompt = base.prompt_tokens(row["input_lens"], where.at(f"input_lens[{n}]"))
+    tokens = base.count_or_none(row["output_lens"], where.at(f"output_lens[{n}]"))
+    return Value(prompt, tokens, None, unsure=base.NOT_STREAMED)
 
 
 def _summary(doc: Mapping[str, Any], where: Place) -> Summary:

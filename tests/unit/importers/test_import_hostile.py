@@ -200,7 +200,11 @@ BAD_SUMMARIES: dict[str, tuple[dict[str, Any], str]] = {
         inference_perf_summary(failures={"count": 3}), "100 succeeded and 3 failed",
     ),
     "began and ended": (llmperf_summary(results_number_errors=5), "100 completed and 5 failed"),
-    "issued and ended": (endpoints_summary(n_samples_failed=5), "100 completed and 5 failed"),
+    "issued and ended": (
+        endpoints_summary(n_samples_completed=97, n_samples_failed=5), "97 completed and 5 failed",
+    ),
+    "more failed than ended": (endpoints_summary(n_samples_failed=101), "101 failed"),
+    "more ended than issued": (endpoints_summary(n_samples_completed=101), "101 completed"),
     "a percentile by name": (
         endpoints_summary(ttft={"percentiles": {"ninety": 1e8}}), "percentile 'ninety'",
     ),
