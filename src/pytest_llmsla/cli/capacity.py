@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..finding import Finding, Limit, worst
-from ..load.search import Capacity, Tried, search
+from ..load.search import Tried, search, summary
 from ..policy import LoadedPolicy, Policy, policy_from_mapping
 from ..reports import numbers
-from ..reports.escape import visible
 from ..rules.limits import SEARCH
 from ..session import Progress, Session
+from .capacity_result import Row, Searched, describe, exit_code, write
+
+__all__ = ["FOLDER", "Row", "Searched", "describe", "exit_code", "find", "progress_of"]
 
 FOLDER = SEARCH.rstrip("/")
 """Below the report folder: a search fails levels on purpose, and is no run to sign off."""
 
 _TELL_EVERY_S = 10.0
-_TOO_MUCH = 0.2  # risk of a wrong PASS somewhere, above which a stricter preset is advised
-
-
-@dataclass(frozen=True)
-class Row:
-    """One level as it was measured."""
-
-    level: float
-    verdict: str
-    reason: str
-    ttft: str
-    itl: str
-    tokens_per_s: float | None
-    requests: int
-
-
-@dataclass(frozen=True)
-class Searched:
-    """What a search came to, and where it is on record."""
-
-    unit: str
-    capacity: Capacity
-    rows: tuple[Row, ...]
-    alpha_pass: float
-    folder: Path
-    at_least: float | None
-    remarks: tuple[str, ...]
-    """Where what was searched is not the policy's own load."""
 
 
 def find(
@@ -67,6 +39,8 @@ def find(
     """Search ``lowest`` … ``highest`` requests in flight, or requests/s with ``rate``.
 
     Each level is a gate of its own, with every limit of the policy and the same sequential test.
+    A search that is ended (Ctrl-C) comes back with the levels that were judged until then, and is
+    not complete.
 
     Raises:
         UsageError: a range that is none, or a preset that decides nothing.
@@ -78,19 +52,31 @@ def find(
     unit = "requests/s" if rate else "requests in flight"
     session = Session(folder, progress=progress, run_dir=folder)
     rows: dict[float, Row] = {}
+    judged: list[Tried] = []
+    at: float | None = None
 
     def attempt(level: float) -> Tried:
+        nonlocal at
+        at = level
         progress.say(f"level {level:g} {unit}")
         found, entries = _measure(session, _at(loaded, level, rate=rate), level, rate=rate)
         tried = _tried(level, found)
         rows[level] = _row(tried, found, entries)
+        judged.append(tried)
         progress.say(f"level {level:g} {unit}: {tried.verdict.upper()} {tried.reason}".rstrip())
         return tried
 
+    complete = False
     try:
-        capacity = search(attempt, lowest=lowest, highest=highest, whole=not rate)
+        search(attempt, lowest=lowest, highest=highest, whole=not rate)
+        complete = True
+    except KeyboardInterrupt:
+        progress.say("interrupted: the search ends here, with the levels judged so far")
     finally:
-        session.close()
+        session.close("ended" if complete else "interrupted")
+    # One that was ended between two levels has judged them all.
+    ended_at = at if not complete and at not in rows else None
+    capacity = summary(judged)
     done = Searched(
         unit,
         capacity,
@@ -99,11 +85,10 @@ def find(
         folder,
         at_least,
         tuple(_remarks(policy, [t.level for t in capacity.tried], rate=rate)),
+        complete=complete,
+        ended_at=ended_at,
     )
-    (folder / "capacity.json").write_text(
-        json.dumps(_json(done), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    (folder / "capacity.md").write_text(describe(done) + "\n", encoding="utf-8")
+    write(done)
     return done
 
 
@@ -252,92 +237,6 @@ def _nearest(found: list[Finding], metric: str) -> str:
     f = max(mine, key=lambda f: (f.observed or 0.0) / (f.limit or 1.0))
     seen = numbers.measured(f.observed, "ms", against=f.limit)
     return f"{seen} of {numbers.limit(f.limit, 'ms')} ({_short(f)})"
-
-
-def describe(done: Searched) -> str:
-    """The result in words, and one line a level."""
-    capacity, unit = done.capacity, done.unit
-    lines = []
-    if capacity.highest is None:
-        lowest = capacity.tried[0]
-        lines.append(
-            f"capacity: none shown; {lowest.level:g} {unit}: {lowest.verdict.upper()} "
-            f"{lowest.reason}".rstrip()
-        )
-    else:
-        lines.append(f"capacity: {capacity.highest:g} {unit}: every limit passes there and below")
-        if capacity.next_tried is None:
-            lines.append("  that is the end of the range: the service may hold more")
-        else:
-            verdict = str(capacity.next_verdict)
-            words = "fails" if verdict == "fail" else f"is {verdict}: not shown, not refuted"
-            lines.append(f"  {capacity.next_tried:g} {unit} {words}")
-    if done.at_least is not None:
-        shown = capacity.highest is not None and capacity.highest >= done.at_least
-        lines.append(
-            f"  asked for: at least {done.at_least:g} {unit}: {'shown' if shown else 'NOT SHOWN'}"
-        )
-    lines.append(
-        "  the levels are in order: nothing passes above one that does not"
-        if capacity.monotone
-        else "  NOT IN ORDER: a level passed above one that did not, so one number does not tell "
-        "this service's capacity; what is told is the highest below the first that did not pass"
-    )
-    lines += [f"  {remark}" for remark in done.remarks]
-    n = len(capacity.tried)
-    lines.append(
-        f"  risk that any of {n} levels passed wrongly: at most "
-        f"{numbers.percent(min(1.0, n * done.alpha_pass))} ({n} × "
-        f"{numbers.percent(done.alpha_pass)}); for this window on this machine"
-    )
-    if n * done.alpha_pass > _TOO_MUCH:
-        lines.append("  for less risk: evidence.preset normal or strict")
-    lines += [
-        "",
-        f"| {unit} | verdict | TTFT, nearest its limit | ITL, nearest its limit | "
-        "tokens/s | requests a bucket | why |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {r.level:g} | {r.verdict.upper()} | {r.ttft} | {r.itl} | "
-        f"{'-' if r.tokens_per_s is None else f'{r.tokens_per_s:.1f}'} | {r.requests} | "
-        f"{_cell(r.reason)} |"
-        for r in done.rows
-    ]
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    return visible(text).replace("|", "\\|")
-
-
-def exit_code(done: Searched) -> int:
-    """0: a capacity is shown, and it is at least what was asked for; else as a gate's."""
-    highest, least = done.capacity.highest, done.at_least
-    if highest is not None and (least is None or highest >= least):
-        return 0
-    if least is not None and any(
-        t.verdict == "fail" and t.level <= least for t in done.capacity.tried
-    ):
-        return 1
-    verdict = done.capacity.next_verdict
-    return {"fail": 1, "error": 3}.get(str(verdict), 2 if verdict else 1)
-
-
-def _json(done: Searched) -> dict[str, Any]:
-    capacity = done.capacity
-    return {
-        "schema": "llmsla-capacity/1",
-        "unit": done.unit,
-        "highest": capacity.highest,
-        "next_tried": capacity.next_tried,
-        "next_verdict": capacity.next_verdict,
-        "monotone": capacity.monotone,
-        "alpha_pass": done.alpha_pass,
-        "at_least": done.at_least,
-        "remarks": list(done.remarks),
-        "levels": [asdict(r) for r in done.rows],
-    }
 
 
 def progress_of(say: Callable[[str], None]) -> Progress:
