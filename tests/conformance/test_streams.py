@@ -20,7 +20,8 @@ from streams.script import Wire
 
 GIVEN = load(Path(__file__).parent / "streams.yaml")
 STREAMS = Path(__file__).parents[1] / "streams"
-CASES = {**GIVEN, **load(STREAMS / "more.yaml"), **load(STREAMS / "hostile.yaml")}
+FILES = ("more.yaml", "hostile.yaml", "honest.yaml")
+CASES = dict(GIVEN) | {i: case for name in FILES for i, case in load(STREAMS / name).items()}
 WIRES = {
     "until close": Wire("close"),
     "until close, late headers": Wire("close", early_headers=False),

@@ -101,7 +101,9 @@ def url_of(case: Case, server: Server) -> str:
 
 def ask(target: HttpTarget, case: Case, server: Server, name: str, wire: Wire) -> Ran:
     """One request of a case."""
-    return ask_for(target, case["request"], server, answers(case, wire), name=name)
+    request = case["request"]
+    prompt = request.get("prompt", PROMPT)
+    return ask_for(target, request, server, answers(case, wire), name=name, prompt=prompt)
 
 
 def ask_for(

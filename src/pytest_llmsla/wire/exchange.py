@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .connection import Connection, Read, Received
 from .errors import WireError
 from .payload import Payload
+from .refusal import coding
 from .refusal import refusal as refusal
 from .response import Response
 from .sse import MAX_EVENT_BYTES, SseDecoder
@@ -328,5 +329,5 @@ class Exchange:
 def _is_stream(response: Response) -> bool:
     # Not strip(): only these two are white space in HTTP.
     kind = response.headers.get("content-type", "").partition(";")[0].strip(" \t").lower()
-    coded = response.headers.get("content-encoding", "identity").strip(" \t").lower()
-    return response.status == 200 and kind == "text/event-stream" and coded == "identity"
+    coded = coding(response.headers)
+    return response.status == 200 and kind == "text/event-stream" and coded is None

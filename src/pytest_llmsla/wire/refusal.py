@@ -16,12 +16,22 @@ PROXY_WANTS = (
 )
 
 
+_NO_CODING = ("identity", "none", "", "utf-8")
+"""What some write who mean none. If it were one after all, no event could be read."""
+
+
+def coding(headers: Mapping[str, str]) -> str | None:
+    """The content coding of an answer as it was named; None where it has none."""
+    coded = headers.get("content-encoding", "identity").strip(" \t")
+    return None if coded.lower() in _NO_CODING else coded
+
+
 def refusal(status: int, headers: Mapping[str, str], body: bytes) -> RefusedError:
     """Why an answer is not the stream that was asked for, in words."""
     said = words_of(body)
     kind = headers.get("content-type", "")
     # Words of the server stay as they are: a secret that it echoes must be known again.
-    coded = headers.get("content-encoding", "identity").strip()
+    coded = coding(headers)
     if 300 <= status < 400:
         where = headers.get("location", "nowhere")[:_MAX_SAID]
         message = (
@@ -32,7 +42,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> RefusedErro
         message = f"HTTP 407: {PROXY_WANTS}" + (f" ({said})" if said else "")
     elif status != 200:
         message = f"HTTP {status}" + (f": {said}" if said else "")
-    elif coded.lower() != "identity":
+    elif coded is not None:
         message = (
             f"the answer is compressed ({coded[:_MAX_SAID]}) although identity was asked for: what "
             "stands between compresses and buffers; switch that off"

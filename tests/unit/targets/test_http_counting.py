@@ -182,10 +182,51 @@ def test_a_first_text_that_counts_for_nothing_may_be_none_of_the_model_s(
     totals: list[int | None], finish: str
 ) -> None:
     """A greeting and a counted end token look like totals that lag; others do not even that."""
-    got = ask(events(1, 2, 3, 4, totals=totals), (6, 4), finish=(5, finish))
+    got = ask(events(1, 90, 93, 96, totals=totals), (99, 4), finish=(98, finish))
     assert got.estimated is not None
     assert got.estimated.endswith(FIRST_UNSURE)
     assert sum(k for _, k in got.arrivals) == 4
+
+
+@pytest.mark.parametrize(("final", "end"), [(4, ()), (5, ((125, 1),))])
+@pytest.mark.parametrize("ids", [None, 1])
+def test_totals_that_lag_to_a_natural_stop_are_one_token_an_event(
+    final: int, end: tuple[tuple[int, int], ...], ids: int | None
+) -> None:
+    """No prompt can have been read between the first texts; the end token may be counted or not."""
+    stamps = (10, 50, 80, 120)
+    found = [TokenEvent(t, "x", ids, i) for i, t in enumerate(stamps)]
+    got = ask(found, (130, final), finish=(125, "stop"))
+    assert got == Counted((*((t, 1) for t in stamps), *end), final, "usage_final", None)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "final", "finish", "tokens"),
+    [
+        ((10, 620, 650, 680), 4, "stop", None),
+        ((10, 620, 650, 680), 5, "stop", None),
+        ((10, 40, 70, 100), 4, "stop", 5),
+        ((10, 40, 70, 100), 5, "length", None),
+        ((10, 40, 70, 100), 6, "stop", None),
+        ((10, 40, 70, 100), 3, "stop", None),
+    ],
+    ids=[
+        "the prompt was read behind the first",
+        "likewise, an end token besides",
+        "a tokenizer finds others",
+        "no end token could be the last",
+        "too many",
+        "too few",
+    ],
+)
+def test_totals_that_lag_may_be_those_of_a_greeting(
+    stamps: tuple[int, ...], final: int, finish: str, tokens: int | None
+) -> None:
+    """Where anything besides the lag is odd, the first text is not surely the model's."""
+    found = events(*stamps, totals=[0, 1, 2, 3])
+    tokenize = None if tokens is None else (lambda text: len(text) + 1 if text else 0)
+    got = ask(found, (800, final), finish=(700, finish), tokenize=tokenize)
+    assert FIRST_UNSURE in str(got.estimated)
 
 
 def test_a_first_text_without_an_id_is_doubted() -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from pytest_llmsla.errors import UsageError
 from pytest_llmsla.targets.base import Recorder
-from pytest_llmsla.targets.http.answering import refuse_echo, refuse_stored
 from pytest_llmsla.targets.http.choose import dialect_of
 from pytest_llmsla.targets.http.counting import TokenEvent
 from pytest_llmsla.targets.http.facts import ServerFacts
 from pytest_llmsla.targets.http.mii import MiiRest
+from pytest_llmsla.targets.http.not_ours import refuse_echo, refuse_stored
 from pytest_llmsla.targets.http.openai import OpenAIChat
 from pytest_llmsla.targets.http.reader import StreamReader
 from pytest_llmsla.targets.http.spec import HttpSpec
@@ -35,9 +35,9 @@ from streams.server import Clock, Server
 PROMPT = "Tell me, in three sentences, how the tides of an inland sea come about."
 
 
-def echoing(first: str) -> Answer:
+def echoing(*first: str) -> Answer:
     """``first`` at once, then an answer that is far too slow; no usage."""
-    events: list[Any] = [[5, {"delta": {"content": first}}]]
+    events: list[Any] = [[5, {"delta": {"content": text}}] for text in first]
     events += [[900 + 30 * i, {"delta": {"content": "x"}}] for i in range(3)]
     events += [[1000, {"delta": {}, "finish": "stop"}], [1005, {"done": True}]]
     return answer({"status": 200, "events": events}, Wire("chunked"))
@@ -45,22 +45,83 @@ def echoing(first: str) -> Answer:
 
 @pytest.mark.parametrize(
     "first",
-    [PROMPT, f"<|user|>\n{PROMPT}\n<|assistant|>\n", f" {PROMPT.rpartition(' ')[0]}", PROMPT[4:]],
-    ids=["as it was sent", "rendered", "without its last word", "without its beginning"],
+    [
+        [PROMPT],
+        [f"<|user|>\n{PROMPT}\n<|assistant|>\n"],
+        [f" {PROMPT.rpartition(' ')[0]}"],
+        [PROMPT[4:]],
+        [f"You asked: {PROMPT}\nWell, "],
+        [PROMPT.replace("inland", "inner")],
+        [PROMPT.replace(",", " ,").upper()],
+        [f"{word} " for word in PROMPT.split()],
+        [PROMPT[:30], PROMPT[30:]],
+    ],
+    ids=[
+        "as it was sent",
+        "rendered",
+        "without its last word",
+        "without its beginning",
+        "with words around it",
+        "with one word changed",
+        "in other letters",
+        "word by word, at once",
+        "in two events, at once",
+    ],
 )
-def test_a_server_that_repeats_the_prompt_has_no_ttft(first: str) -> None:
+def test_a_server_that_repeats_the_prompt_has_no_ttft(first: list[str]) -> None:
     """5 ms is the time of an echo: an error that says so, whatever stands around the prompt."""
     with Server(Clock()) as server, target_of(CASE, server, url_of(CASE, server)) as target:
-        ran = ask_for(target, REQUEST, server, [echoing(first)], prompt=PROMPT)
+        ran = ask_for(target, REQUEST, server, [echoing(*first)], prompt=PROMPT)
     assert_failed(ran, "repeats the prompt", "echo")
     assert {f.verdict for f in judge(CASE, [ran.t]).values()} == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first"),
+    [
+        (f"<|im_start|>user\n{PROMPT}<|im_end|>\n<|im_start|>assistant\n", PROMPT),
+        (
+            "请用三句话说明内海的潮汐是怎样形成的，不要列出要点，谢谢你。",
+            "问：请用三句话说明内海的潮汐是怎样形成的，不要列出要点，谢谢",
+        ),
+        (" ".join(f"word{i}" for i in range(400)), " ".join(f"word{i}" for i in range(20, 390))),
+        ("x" * 40, f"> {'x' * 40}"),
+    ],
+    ids=["without the marks of its template", "unspaced words", "a tenth is missing", "one word"],
+)
+def test_an_echo_is_known_by_its_words(prompt: str, first: str) -> None:
+    """What a decoder, a trim or a template changes is not what makes it an answer."""
+    with pytest.raises(WireError, match="repeats the prompt"):
+        refuse_echo([TokenEvent(0, first), TokenEvent(10**9, "x")], prompt)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "You asked how the tides of an inland sea come about.",
+        "You want me to tell you, in three sentences, how the tides of an inland sea come about.",
+        "Three sentences on how the tides of an inland sea come about: ",
+        "Sure! The tides of an inland sea",
+        "x" * 80,
+        "",
+    ],
+)
+def test_a_first_block_in_the_model_s_own_words_is_an_answer(first: str) -> None:
+    """Filters hand over the first sentence at once, and models begin with the question."""
+    refuse_echo([TokenEvent(0, first), TokenEvent(10**9, "x")], PROMPT)
+
+
+@pytest.mark.parametrize("prompt", ["", "?" * 30, "x" * 30, "two wordsthatarelong"])
+def test_a_prompt_of_few_words_is_no_echo_by_itself(prompt: str) -> None:
+    """Nothing that could be repeated is not repeated by everything."""
+    refuse_echo([TokenEvent(0, "an answer of its own, long"), TokenEvent(10**9, "x")], prompt)
 
 
 def test_an_answer_that_speaks_of_the_prompt_is_none() -> None:
     """A word of it, or a model that quotes it token by token."""
     with Server(Clock()) as server, target_of(CASE, server, url_of(CASE, server)) as target:
         assert_sound(ask_for(target, REQUEST, server, [sound()], prompt=PROMPT))
-    words = [TokenEvent(i, f"{word} ") for i, word in enumerate(PROMPT.split())]
+    words = [TokenEvent(i * 10**6, f"{word} ") for i, word in enumerate(PROMPT.split())]
     refuse_echo(words, PROMPT)
     refuse_echo([TokenEvent(0, "Tell me"), TokenEvent(1, "x")], "Tell me")
     refuse_echo([TokenEvent(0, PROMPT)], PROMPT)  # not streamed: its time is that of all of it
@@ -78,6 +139,22 @@ def test_an_answer_that_speaks_of_the_prompt_is_none() -> None:
         {"x-kv-cache": "hit"},
         {"cache-control": "no"},
         {"cache-control": "max-age=1, stale-while-revalidate=1"},
+        {"cache-status": "edge; hit=?0"},
+        {"cache-status": "edge; fwd=miss; stored; collapsed=?0"},
+        {"cache-status": '"the hit; cache"; fwd=bypass; detail="hit, but old"'},
+        {"cache-status": "origin; fwd=uri-miss, edge; fwd=method"},
+        {"cache-status": "MISS"},
+        {"x-cache": "MISS from squid", "x-cache-lookup": "HIT from squid:3128"},
+        {"x-cache": "NO_HIT"},
+        {"x-cache": "hit=0"},
+        {"x-cacheable": "YES"},
+        {"x-cache-enabled": "true"},
+        {"x-cache-key": "hit/v1/chat"},
+        {"x-radix-cache-hit": "true"},
+        {"server-timing": "cdn-cache; desc=MISS, edge; dur=1"},
+        {"server-timing": "prefix-cache; desc=HIT"},
+        {"x-varnish": "32770"},
+        {"warning": "199 - odd"},
     ],
 )
 def test_headers_that_tell_of_no_stored_answer(headers: dict[str, str]) -> None:
@@ -99,6 +176,18 @@ def test_headers_that_tell_of_no_stored_answer(headers: dict[str, str]) -> None:
         {"x-litellm-cache-hit": "True"},
         {"x-litellm-cache-key": "3f9a"},
         {"x-cache-hits": "0, 1"},
+        {"cache-status": "edge; hit=?1"},
+        {"cache-status": 'origin; fwd=miss, "edge of it"; hit; ttl=3'},
+        {"cache-status": "HIT"},
+        {"x-cache": "MISS", "cache-status": "edge;hit"},
+        {"x-cache": "HIT from squid", "x-cache-lookup": "MISS from squid:3128"},
+        {"x-cache-lookup": "Cache Hit"},
+        {"x-cache-status": "STALE"},
+        {"x-cache-status": "REVALIDATED"},
+        {"x-from-cache": "1"},
+        {"server-timing": "cdn-cache; desc=HIT, edge; dur=1"},
+        {"x-varnish": "32770 32768"},
+        {"warning": '110 - "Response is Stale"'},
     ],
 )
 def test_headers_that_tell_of_a_stored_answer(headers: dict[str, str]) -> None:
@@ -145,7 +234,10 @@ def listening(serve: Serve) -> Iterator[tuple[int, list[int]]]:
 
 
 def test_metrics_that_never_answer_are_not_waited_for_again_and_again() -> None:
-    """Every bucket would wait for them; twice is enough, and the line says why it is empty."""
+    """Every bucket would wait for them; twice is enough, and the line says why it is empty.
+
+    Each time both paths are tried: a server that hangs up on one may answer on the other.
+    """
 
     def hang_up(_: int, sock: socket.socket) -> None:
         sock.recv(9999)
@@ -160,7 +252,7 @@ def test_metrics_that_never_answer_are_not_waited_for_again_and_again() -> None:
             view.reset()
             assert "/metrics" in view.window()["reason"]
         target.close()
-    assert len(heard) == 2
+    assert len(heard) == 4
 
 
 def test_metrics_that_were_too_busy_are_read_again_in_the_next_window() -> None:
@@ -171,7 +263,7 @@ def test_metrics_that_were_too_busy_are_read_again_in_the_next_window() -> None:
 
     def serve(number: int, sock: socket.socket) -> None:
         sock.recv(9999)
-        if number not in (2, 3):
+        if number not in (2, 3, 4, 5):
             sock.sendall(answer + page)
 
     with listening(serve) as (port, heard):
@@ -183,7 +275,7 @@ def test_metrics_that_were_too_busy_are_read_again_in_the_next_window() -> None:
         view.reset()
         told = [bool(view.window().get("reason")) for _ in range(3)]
         assert told == [True, True, True]
-        assert len(heard) == 3  # nobody waits for a third in one window
+        assert len(heard) == 5  # nobody waits for a third in one window
         view.reset()
         assert view.window()["prefix_cache"]["hits"] == 0
         target.close()

@@ -6,6 +6,7 @@ import bisect
 import itertools
 import json
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from pytest_llmsla.targets.http.metrics import RESET, Snapshot, histogram
 from pytest_llmsla.targets.http.server_side import OTHERS, Sent, server_side
 from pytest_llmsla.wire.address import Address
 from pytest_llmsla.wire.client import Client
+from pytest_llmsla.wire.errors import WireError
 
 TTFT = Histogram(("vllm:time_to_first_token_seconds",))
 EDGES = (0.1, 0.25, 0.5, 1.0)
@@ -185,6 +187,34 @@ def test_metrics_are_found_below_the_root() -> None:
         with served(answers) as (client, _):
             found = Snapshot.take(client)
         assert (found.problem, found.source) == (None, source)
+
+
+class Silent:
+    """Gives no answer below ``/metrics``; ``page`` on the other path."""
+
+    def __init__(self, error: str, page: str) -> None:
+        self.asked: list[str] = []
+        self._error = error
+        self._page = page
+
+    def fetch(self, method: str, path: str, *_: object, **__: object) -> Any:
+        self.asked.append(path)
+        if path == "metrics":
+            raise WireError(self._error)
+        return SimpleNamespace(status=200, headers={}, body=self._page.encode())
+
+
+def test_a_reset_on_the_first_path_keeps_nobody_from_the_second() -> None:
+    """Some front ends hang up on paths that they do not know; both found nothing: the first says
+    why. One that was waited for in vain is not waited for twice."""
+    good = f"{TTFT.names[0]}_sum 1"
+    reset = Silent("the server reset the connection", good)
+    assert Snapshot.take(reset).source == "/prometheus/metrics"
+    found = Snapshot.take(Silent("the server reset the connection", "nothing"))
+    assert (found.answered, "reset the connection" in str(found.problem)) == (False, True)
+    slow = Silent("timed out: not complete after 10 s", good)
+    assert not Snapshot.take(slow).answered
+    assert slow.asked == ["metrics"]
 
 
 def test_a_metrics_url_is_read_as_it_stands() -> None:

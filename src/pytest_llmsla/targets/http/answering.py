@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from ...timeline import DISPUTED, NOT_FORCED
 from ...wire.errors import WireError
 from ...wire.exchange import Exchange, refusal
-from ...wire.said import short
 from ...wire.sse import Event
-from .counting import Counted, TokenEvent, reconcile
+from .counting import Counted, reconcile
 from .reader import Said, StreamReader
-
-_PART, _LEAST_PART = 40, 20
-"""Characters of a prompt by which an echo is known; of a shorter one it is not."""
-_OF_PROMPTS = re.compile(r"prompt|prefix|kv")
-_HIT = re.compile(r"(?<![a-z])(?:refresh)?hit(?![a-z])", re.IGNORECASE)
-_TRUE = frozenset(("true", "yes", "1", "stale"))
-_STORED_KEY = "x-litellm-cache-key"
-"""LiteLLM names the key under which it found the answer."""
 
 
 class EmptyError(WireError):
@@ -75,51 +65,6 @@ def disputed(ours: int | None, theirs: int | None, margin: float) -> tuple[str, 
     if abs(ours - theirs) <= max(2.0, 0.02 * ours, 3 * margin * ours):
         return ()
     return (f"{DISPUTED}: {ours} tokens were counted before sending, {theirs} in the answer",)
-
-
-def refuse_echo(events: Sequence[TokenEvent], prompt: str) -> None:
-    """A first event that repeats the prompt is no token: its time says nothing of the model.
-
-    Known by the middle of the prompt, since templates and trimming change its ends; in one event,
-    since a model that quotes its prompt takes many.
-
-    Raises:
-        WireError: it does.
-    """
-    middle = len(prompt) // 2
-    part = prompt[max(0, middle - _PART // 2) : middle + _PART // 2]
-    if len(events) > 1 and len(part) >= _LEAST_PART and part in events[0].text:
-        raise WireError(
-            "the server repeats the prompt before its answer: that is no token, and its time no "
-            "TTFT. Switch it off where the server is started (echo, return_full_text, skip_prompt)"
-        )
-
-
-def refuse_stored(headers: Mapping[str, str]) -> None:
-    """An answer out of a cache of answers is none of the model's.
-
-    Raises:
-        WireError: the response's headers say that it is one (RFC 9111, 5.1: ``Age``; caches on the
-            way: ``X-Cache: HIT`` and its like). A cache of prompts is something else.
-    """
-    age = headers.get("age", "").strip()
-    stored = f"age: {age}" if age.isdecimal() and age.strip("0") else None
-    for name, value in headers.items():
-        if "cache" in name and not _OF_PROMPTS.search(name) and _is_hit(name, value.strip()):
-            stored = f"{name}: {short(value)}"
-    if stored is not None:
-        raise WireError(
-            f"the answer came out of a cache of answers ({stored}), not from the model: switch "
-            "that cache off, or ask the server itself"
-        )
-
-
-def _is_hit(name: str, value: str) -> bool:
-    if name == _STORED_KEY:
-        return bool(value)
-    if name.endswith("cache-hits"):
-        return any(count.strip().strip("0") for count in value.split(","))
-    return bool(_HIT.search(value)) or value.lower() in _TRUE
 
 
 def notes_of(said: Said, *, forced: bool, asked_again: tuple[str, ...]) -> tuple[str, ...]:

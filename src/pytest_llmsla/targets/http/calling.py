@@ -18,10 +18,9 @@ from .answering import (
     disputed,
     notes_of,
     read_whole,
-    refuse_echo,
-    refuse_stored,
 )
 from .dialect import Options
+from .not_ours import refuse_echo, refuse_stored
 from .reader import StreamReader
 
 if TYPE_CHECKING:

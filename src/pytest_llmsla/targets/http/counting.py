@@ -32,6 +32,11 @@ from .placing import (
 NONE_AT_LAST = "the server counted no token for the last text"
 """It would be left out, and the gap before it, which may be the slow one."""
 
+_UNSEEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad\x00"
+"""Characters without width: some servers send them as a sign of life."""
+_LIKE_OTHERS = 2
+"""Times the longest later gap of an answer: a longer first one may be no gap between tokens."""
+
 
 class TokenEvent(NamedTuple):
     """One event that carried generated text, or tokens whose text was still held back.
@@ -101,6 +106,8 @@ def plus_one(
     if running == tuple(range(1, n + 1)):
         source: TokenSource = "usage_continuous"
     elif running[:-1].count(None) == n - 1 and n in (tokens.count(None), tokens.count(1)):
+        if not texts[0].strip(_UNSEEN):
+            return None
         source = "usage_final"
     else:
         return None
@@ -120,6 +127,11 @@ def by_evidence(
         why = "tokens were counted, but no event held text" if final else None
         return Counted((), final, "events" if final is None else "usage_final", why)
     parts = Parts(tuple(tail), None if finish is None else End(*finish), tokenize)
+    if final and _fall(totals, final) is None and _one_behind(carriers, final, parts):
+        placed = one_each(carriers)
+        if parts.end is not None and final > len(placed):
+            placed.append((parts.end.t_ns, 1))
+        return _counted(Placed(placed, None), "usage_final")
     return _doubted(_of_text(carriers, totals, final, parts), carriers, parts.end)
 
 
@@ -146,6 +158,10 @@ def _doubted(counted: Counted, carriers: Sequence[Carrier], end: End | None) -> 
         said = NONE_AT_LAST
         counted = replace(counted, estimated=said)
     sure = not said and not (end and end.by_token)
+    if not (sure and counted.source == "usage_final") and _unseen(carriers[0]):
+        why = f"{said}; " if said else ""
+        said = f"{why}the first text holds nothing to be seen: {FIRST_UNSURE}"
+        return replace(counted, estimated=said)
     if FIRST_UNSURE in said or not _none_at_first(carriers, sure=sure):
         return counted
     why = said or f"{counted.output_tokens} tokens in {len(carriers)} events of text"
@@ -182,6 +198,11 @@ def _running(carriers: Sequence[Carrier], totals: Sequence[tuple[int, int]]) -> 
     return len(known) == 1 or known[-1] > known[0]
 
 
+def _unseen(first: Carrier) -> bool:
+    """True for a text without any width that the server does not say to hold a token."""
+    return not (first.ids or first.total or first.text.strip(_UNSEEN))
+
+
 def _none_at_first(carriers: Sequence[Carrier], *, sure: bool) -> bool:
     """True when the first text may be none of the model's: an echo of the prompt, a greeting.
 
@@ -194,6 +215,27 @@ def _none_at_first(carriers: Sequence[Carrier], *, sure: bool) -> bool:
     if carriers[0].total != 0 or not any(total for _, total in known):
         return False
     return not (sure and all(total == i for i, total in known))
+
+
+def _one_behind(carriers: Sequence[Carrier], final: int, parts: Parts) -> bool:
+    """True when each total counts the tokens before its own event: one token an event, surely.
+
+    The last may be an end token's. With one, a greeting that no total counts would look the same
+    but for its time: behind it the model has yet to read the prompt. So the first gap must be one
+    like the others of this answer, and a tokenizer, where there is one, must find all the tokens.
+    """
+    n = len(carriers)
+    if n < 3 or any(c.total != i or c.ids not in (None, 1) for i, c in enumerate(carriers)):
+        return False
+    ended = parts.end is not None and parts.end.by_token
+    if final != n and not (ended and final == n + 1):
+        return False
+    if carriers[0].ids is not None:
+        return True  # the server's own word on the first
+    first, *others = (b.t_ns - a.t_ns for a, b in pairwise(carriers))
+    if first > _LIKE_OTHERS * max(others):
+        return False
+    return parts.tokenize is None or parts.tokenize("".join(c.text for c in carriers)) == n
 
 
 def _by_running_totals(

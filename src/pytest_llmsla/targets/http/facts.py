@@ -25,7 +25,6 @@ _TIMEOUT_S = 5.0
 
 VLLM, TGI, LLAMACPP, SGLANG = "vllm", "text-generation-inference", "llama.cpp", "sglang"
 OLLAMA, LMDEPLOY, TENSORRT_LLM = "ollama", "lmdeploy", "tensorrt-llm"
-LLAMACPP_PYTHON = "llama-cpp-python"
 
 _OWNERS = {
     "vllm": VLLM,

@@ -46,6 +46,8 @@ class Snapshot:
     """Why nothing could be read; None when it could."""
     answered: bool = True
     """False where no answer came at all."""
+    hung: bool = False
+    """It was waited for in vain: no other path is tried, which would take as long again."""
 
     @classmethod
     def take(cls, client: Fetches, metrics_url: str | None = None) -> Snapshot:
@@ -61,7 +63,7 @@ class Snapshot:
         first: Snapshot | None = None
         for path in _PATHS:
             found = cls._fetch(client, path, f"/{path}", root=True)
-            if found.problem is None or not found.answered:
+            if found.problem is None or found.hung:
                 return found
             first = first or found
         assert first is not None
@@ -72,7 +74,8 @@ class Snapshot:
         try:
             reply = client.fetch("GET", path, timeout_s=10.0, root=root)
         except TargetError as e:
-            return cls(source, problem=f"{source}: {e}", answered=False)
+            hung = "timed out" in str(e)
+            return cls(source, problem=f"{source}: {e}", answered=False, hung=hung)
         if reply.status != 200:
             return cls(source, problem=f"{source}: the server answered {reply.status}")
         if len(reply.body) > _MOST_BYTES:

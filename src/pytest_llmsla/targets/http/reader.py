@@ -153,7 +153,8 @@ class StreamReader:
 
     def _note(self, t_ns: int, piece: Piece) -> None:
         said = self.said
-        if piece.total is not None:
+        # 0 behind a count stands for one that was not filled in, as it does for the prompt.
+        if piece.total or (piece.total == 0 and (piece.text or not self._counted())):
             # Behind the finishing event by order, though one read may have brought both.
             behind = said.finish is not None and t_ns <= said.finish[0]
             at = said.finish[0] + 1 if behind and said.finish is not None else t_ns
@@ -169,10 +170,13 @@ class StreamReader:
             said.finish = (t_ns + 1 if alone and same else t_ns, piece.finish)
         said.marked = said.marked or piece.done
 
+    def _counted(self) -> bool:
+        return any(total for _, total in self.said.totals[-1:])
+
     def _note_prompt(self, piece: Piece) -> None:
         said = self.said
-        if piece.prompt_tokens is not None:
-            if said.prompt_tokens and said.prompt_tokens != piece.prompt_tokens:
+        if piece.prompt_tokens:  # no prompt has none: 0 stands for a count that was not filled in
+            if said.prompt_tokens not in (None, piece.prompt_tokens):
                 said.prompt_before = said.prompt_tokens
             said.prompt_tokens = piece.prompt_tokens
         if piece.cached_tokens is not None:

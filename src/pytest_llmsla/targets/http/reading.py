@@ -18,19 +18,35 @@ _LONGEST_MS = 1e12
 _DONE = b"[DONE]"
 _WHITE = b" \t\n\r"
 _ANSWER_KEYS = frozenset(("usage", "token", "content", "text", "generated_text", "details"))
+_CHOICE_KEYS = ("delta", "message", "text", "finish_reason", "usage", "error")
 _DECODE = json.JSONDecoder().raw_decode  # json.loads looks at its options for every event
 _FAILURE = re.compile(r"error|exception|traceback|fail|abort", re.I)
 """In the name of an event, in a key, or in a word that says what an object is."""
+_ALIVE = ("ping", "keepalive", "keep-alive", "heartbeat")
 _KINDS = ("type", "object", "status", "state", "event", "code")
 _STATUS_KEYS = ("code", "status", "status_code", "statusCode", "errcode")
+_CODES = ("code", "errcode")
+_NUMBER = re.compile(r"-?[0-9]{1,9}(?=[\s:,]|$)")
 _SHORT_KEYS = ("err", "errmsg", "fault")
-_NO_FAILURE: tuple[Any, ...] = (None, False, "", 0, "0", [], {}, "ok", "OK", "success")
-_CUT_OFF = re.compile(
-    r"error|exception|fail|abort|cancel|insufficient|unavailable|overload|time.?out|timed.?out"
-    r"|interrupt|disconnect|crash|preempt|kill|shut.?down",
-    re.I,
+_NO_ERROR: tuple[Any, ...] = (None, False, "", {}, [], "null", "none", "None", "0", "ok", "OK")
+_NO_FAILURE: tuple[Any, ...] = (None, False, 0, [], {})
+_LIFE = (
+    "0 200 ok okay success successful successfully succeeded none null ping pong heartbeat alive "
+    "keep keepalive queued pending waiting processing generating running working started starting "
+    "in progress please wait request done completed finished 成功 操作成功 请求成功"
 )
-"""In a finish reason: the answer was not ended by the model or by its length."""
+_HARMLESS = frozenset(_LIFE.split(" "))
+"""Words of success and signs of life: an object that says no other word reports no failure."""
+_BROKEN = (
+    r"error|exception|fail|abort|cancel|insufficient|unavailable|overload|time.?out|timed.?out"
+    r"|interrupt|disconnect|crash|preempt|kill|shut.?down"
+)
+_CLOCK = r"time.?limit|max.?time|deadline|expire"
+_FILTER = r"filter|guardrail|moderat|safety|blocked|blocklist|prohibit|recitation|sensitive"
+_LOST = re.compile(_BROKEN, re.I)
+_CUT_OFF = re.compile(f"{_BROKEN}|{_CLOCK}|{_FILTER}", re.I)
+"""In a finish reason: neither the model nor its length ended the answer, but a failure, a clock of
+the server's (which cuts just the slow ones) or a filter: it is not what was asked for."""
 
 
 def read_event(event: Event, interpret: Callable[[dict[str, Any]], Piece]) -> Piece:
@@ -44,7 +60,7 @@ def read_event(event: Event, interpret: Callable[[dict[str, Any]], Piece]) -> Pi
         return Piece(error=_error_event(data))
     if data == _DONE:
         return Piece(done=True)
-    if event.name == "ping":
+    if event.name.lower() in _ALIVE:
         return Piece()
     if not data:
         return Piece()
@@ -98,45 +114,63 @@ def _error_event(data: bytes) -> str:
 def error_in(payload: Mapping[str, Any]) -> str | None:
     """The words of an error object in any of its usual shapes; None when ``payload`` is none."""
     said = payload.get("error")
-    failed = said not in (None, False, "") or bool(payload.get("errors"))
+    answers = any(map(payload.get, _ANSWER_KEYS))
+    failed = bool(payload.get("errors")) or said not in _NO_ERROR
     failed = failed or payload.get("object") == "error" or _has_failing_status(payload)
-    if not (failed or payload.get("choices") or any(map(payload.get, _ANSWER_KEYS))):
-        failed = _speaks_of_failure(payload)
+    if not (failed or answers):  # an error without words may be a key that is always there
+        failed = said in ({}, []) and not payload.get("choices")
+        failed = failed or (not _chosen(payload.get("choices")) and _speaks_of_failure(payload))
     if not failed:
         return None
     words = error_words(payload) or json.dumps(payload)
     return clean(short(words)) or "an error object without words"
 
 
+def _chosen(choices: Any) -> bool:
+    """True where a choice says anything, or is none that could be looked at."""
+    if not isinstance(choices, list):
+        return bool(choices)
+    return any(not isinstance(c, dict) or any(map(c.get, _CHOICE_KEYS)) for c in choices)
+
+
 def _speaks_of_failure(payload: Mapping[str, Any]) -> bool:
     """True for an object without an answer that reports a failure: services and what stands before
     them have many shapes for that, and none of them may pass for an empty event."""
     message = payload.get("message", payload.get("msg"))
-    if isinstance(message, str) and message not in _NO_FAILURE:
+    if isinstance(message, str) and not _harmless(message):
         return True
-    if payload.get("detail") is not None or payload.get("success") is False:
+    if not _harmless(payload.get("detail")) or payload.get("success") is False:
         return True
     for key, value in payload.items():
-        if (key in _SHORT_KEYS or _FAILURE.search(key)) and value not in _NO_FAILURE:
+        if (key in _SHORT_KEYS or _FAILURE.search(key)) and not _harmless(value):
             return True
-        if key in _KINDS and isinstance(value, str) and _FAILURE.search(value):
+        if key in _CODES and not (_harmless(value) or isinstance(value, int)):
+            return True
+        if key in _KINDS and isinstance(value, str) and _LOST.search(value):
             return True
     return False
+
+
+def _harmless(value: Any) -> bool:
+    """True for a value that reports no failure: nothing, 0, or words of success or of life."""
+    if isinstance(value, str):
+        return _HARMLESS.issuperset(re.findall(r"\w+", value.lower())) and len(value) < 100
+    return value in _NO_FAILURE
 
 
 def _has_failing_status(payload: Mapping[str, Any]) -> bool:
     """True for one of HTTP's failures, or a status of its own that is not 0, also beside text."""
     own = payload.get("base_resp")  # MiniMax's
-    if isinstance(own, Mapping) and own.get("status_code") not in _NO_FAILURE:
+    if isinstance(own, Mapping) and not _harmless(own.get("status_code")):
         return True
     return any(_is_failing_status(payload.get(key)) for key in _STATUS_KEYS)
 
 
 def _is_failing_status(value: Any) -> bool:
-    """True for 400 and above, as a number or as a text."""
-    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
-        value = int(value)
-    return isinstance(value, int) and value >= 400
+    """True for 400 and above and below 0, as a number or at the start of a text."""
+    if isinstance(value, str) and (number := _NUMBER.match(value)):
+        value = int(number[0])
+    return isinstance(value, int) and (value >= 400 or value < 0)
 
 
 def failing(finish: str | None) -> str | None:
