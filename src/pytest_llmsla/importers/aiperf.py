@@ -108,6 +108,11 @@ def _requests(path: Path, docs: list[Any]) -> Run:
             f"{beside}: has no input_config, so how many requests were in flight is not on record"
         )
     concurrency, rate = figures.load(config, where)
+    if not figures.has_load(config, where):
+        raise UsageError(
+            f"{beside}: input_config does not say how many requests were in flight, or a rate, so "
+            "which load was measured is unknown. Measure with --concurrency or --request-rate"
+        )
     values: tuple[Value, ...] = ()
     timelines: tuple[Timeline, ...] = ()
     gaps = True
@@ -320,6 +325,8 @@ def _agree(doc: Mapping[str, Any], made: list[Timeline], where: Place) -> None:
     ok = [t for t in made if t.ok]
     done = figures.scalar(doc, "request_count", where)
     told = base.answered(made)
+    if done is None and told:
+        where.refuse("has no request_count, so whether lines are missing is unknown")
     base.same_count(where, "request_count", None if done is None else round(done), told)
     lost = figures.failed(doc, where)
     stopped = figures.scalar(doc, "cancelled_request_count", where) or 0

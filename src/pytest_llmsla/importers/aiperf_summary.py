@@ -190,6 +190,13 @@ def _phase(config: Mapping[str, Any], where: Place) -> Mapping[str, Any]:
     return config
 
 
+def has_load(config: Mapping[str, Any], where: Place) -> bool:
+    """True where a phase, or the configuration itself, can say how requests were sent."""
+    phase = _phase(config, where)
+    known = {"concurrency", "request_rate", "rate"} & phase.keys()
+    return bool(known or (phase and phase is not config))
+
+
 def _warmup(phase: Mapping[str, Any]) -> bool:
     """True for a phase that is not measured; older ones are known by their name alone."""
     return "warmup" in (phase.get("kind"), phase.get("name")) or (

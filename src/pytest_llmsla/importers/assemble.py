@@ -65,8 +65,12 @@ def target_line(runs: Sequence[Run], warnings: Iterable[str]) -> dict[str, Any]:
         "model": first.model,
         "files": [str(p) for run in runs for p in (run.path, *run.beside)],
         "start_point": first.start_point,
-        "warnings": [f"measured by {first.tool}, not by this gate", *warnings],
+        "warnings": [f"measured by {first.tool}, not by this gate", *_unnamed(first), *warnings],
     }
+
+
+def _unnamed(run: Run) -> list[str]:
+    return ["which model was measured is not on record"] if run.model is None else []
 
 
 # -- load

@@ -22,6 +22,7 @@ from .base import Place, Run, Series, Summary, Value
 TOOL = "inference-perf"
 METHOD = "linear interpolation (numpy)"
 _START = "the tool's request sent, user-space clock"
+_WHOLE = "summary_lifecycle_metrics.json"
 _STAGES = "stage_*_lifecycle_metrics.json"
 _PERCENTILE = re.compile(r"^p(\d+(?:\.\d+)?)$")
 _RETOKENISED = (
@@ -59,11 +60,30 @@ def read(path: Path, docs: list[Any]) -> list[Run]:
             no_itl=_RETOKENISED,
             start_point=_START,
             notes=_from_cache(doc, where),
+            beside=_whole_run(path, doc),
         )
     ]
 
 
 # -- a summary
+
+
+def _whole_run(path: Path, doc: Mapping[str, Any]) -> tuple[Path, ...]:
+    """The summary of the run beside that of its only stage: the same requests, without a load."""
+    whole = path.with_name(_WHOLE)
+    if [path] != list(path.parent.glob(_STAGES)) or not whole.is_file():
+        return ()
+    head = documents.documents(whole)[0]
+    same = isinstance(head, Mapping) and all(
+        _part(head, name).get("count") == _part(doc, name).get("count")
+        for name in ("successes", "failures")
+    )
+    return (whole,) if same else ()
+
+
+def _part(doc: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = doc.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _load(doc: Mapping[str, Any], where: Place) -> tuple[int | None, float | None]:
@@ -181,7 +201,7 @@ def _requests(path: Path, given: list[Any]) -> Run:
         )
         if late
         else (),
-        beside=(stages[0], *path.parent.glob("summary_lifecycle_metrics.json")),
+        beside=(stages[0], *path.parent.glob(_WHOLE)),
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from . import base
+from . import base, documents
 from .base import Place, Run, Series, Summary, Value
 
 TOOL = "LLMPerf"
@@ -21,6 +22,7 @@ _NO_ITL = (
     "inter_token_latency_s is a mean per request here, which hides stalls: rule 2 is not shown "
     "by this file"
 )
+_REQUESTS, _SUMMARY = "_individual_responses.json", "_summary.json"
 _SENT = "additional_sampling_params"
 _QUANTILE = re.compile(r"^results_ttft_s_quantiles_p(\d+)$")
 
@@ -34,30 +36,51 @@ def recognises(head: object) -> bool:
     return isinstance(head, Mapping) and any(str(k).startswith("results_ttft_s_") for k in head)
 
 
-def read(path: Path, documents: list[Any]) -> list[Run]:
+def read(path: Path, docs: list[Any]) -> list[Run]:
     """The one run of the file."""
-    if len(documents) != 1:
-        raise UsageError(f"{path}: holds {len(documents)} documents; LLMPerf writes one")
-    where, doc = Place(path), documents[0]
+    if len(docs) != 1:
+        raise UsageError(f"{path}: holds {len(docs)} documents; LLMPerf writes one")
+    where, doc = Place(path), docs[0]
     if isinstance(doc, list):
         values = tuple(
             _value(base.mapping(row, where.at(n)), where.at(n)) for n, row in enumerate(doc)
         )
-        return [Run(tool=TOOL, path=path, percentile_method=METHOD, values=values, no_itl=_NO_ITL)]
-    given = base.mapping(doc, where)
-    return [
-        Run(
-            tool=TOOL,
-            path=path,
-            percentile_method=METHOD,
-            version=base.text_or_none(given.get("version")),
-            model=base.text_or_none(given.get("model")),
-            concurrency=_count(given, "num_concurrent_requests", where),
-            summary=_summary(given, where),
-            sampling=_sampling(given),
-            no_itl=_NO_ITL,
-        )
-    ]
+        return [_with_summary(values, path)]
+    return [_of_summary(base.mapping(doc, where), path)]
+
+
+def _of_summary(given: Mapping[str, Any], path: Path) -> Run:
+    where = Place(path)
+    return Run(
+        tool=TOOL,
+        path=path,
+        percentile_method=METHOD,
+        version=base.text_or_none(given.get("version")),
+        model=base.text_or_none(given.get("model")),
+        concurrency=_count(given, "num_concurrent_requests", where),
+        summary=_summary(given, where),
+        sampling=_sampling(given),
+        no_itl=_NO_ITL,
+    )
+
+
+def _with_summary(values: tuple[Value, ...], path: Path) -> Run:
+    """The requests; level, model and sampling are in the summary that is written beside them."""
+    beside = path.with_name(path.name.replace(_REQUESTS, _SUMMARY))
+    if beside == path or not beside.is_file():
+        return Run(tool=TOOL, path=path, percentile_method=METHOD, values=values, no_itl=_NO_ITL)
+    head = documents.documents(beside)[0]
+    if not isinstance(head, Mapping) or not recognises(head):
+        Place(beside).refuse("is no summary of LLMPerf")
+    run, where = _of_summary(head, beside), Place(beside)
+    lost = sum(v.error is not None for v in values)
+    empty = sum(v.error == base.NO_TOKEN for v in values)  # the tool counts them as completed
+    said = run.summary
+    if said is not None:
+        base.same_count(where, "completed requests", said.completed, len(values) - lost + empty)
+        base.same_count(where, "failed requests", said.failed, lost - empty)
+        said = Summary(len(values) - lost, lost, tokens_per_s=said.tokens_per_s)
+    return replace(run, path=path, values=values, summary=said, beside=(beside,))
 
 
 def _sampling(doc: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ or the number of chunks, and the file says which.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -40,7 +41,8 @@ def read(path: Path, documents: list[Any]) -> list[Run]:
 
 def _runs(doc: Mapping[str, Any], path: Path) -> list[Run]:
     where = Place(path)
-    if doc.get("schema_version") != 1:
+    version = doc.get("schema_version")
+    if isinstance(version, bool) or version != 1:
         raise UsageError(
             f"{path}: servebench schema_version {doc.get('schema_version')!r:.40}; this version "
             "reads 1"
@@ -88,7 +90,11 @@ def _level(
     )
     _agree(level, timelines, where)
     temperature = config.get("temperature")
-    known = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
+    known = (
+        isinstance(temperature, (int, float))
+        and not isinstance(temperature, bool)
+        and 0 <= temperature < math.inf
+    )
     return Run(
         tool=TOOL,
         path=where.path,
@@ -153,10 +159,8 @@ def _timeline(
 
 
 def _agree(level: Mapping[str, Any], made: tuple[Timeline, ...], where: Place) -> None:
-    summary = level.get("summary")
-    if not isinstance(summary, Mapping):
-        return
     where = where.at("summary")
+    summary = base.mapping(level.get("summary") or {}, where)
     ok = [t for t in made if t.ok]
     done = base.answered(made)
     for name, n in (("completed", done), ("failed", len(made) - done)):

@@ -101,6 +101,8 @@ def _load(doc: Mapping[str, Any], where: Place) -> tuple[int | None, float | Non
     if most == 0:
         where.at("max_concurrency").refuse("is 0")
     rate = doc.get("request_rate")
+    if rate is None and "start_times" in doc:  # no other list is enough for a full verdict
+        where.refuse("has no request_rate, so whether its requests came in at a rate is unknown")
     if rate is None or rate == "inf" or rate == float("inf"):
         return most, None
     if isinstance(rate, str):

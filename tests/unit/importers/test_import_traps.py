@@ -19,6 +19,7 @@ from foreign_files import (
     calls,
     checked,
     endpoints_summary,
+    inference_perf_summary,
     llmperf_summary,
     policy,
     write,
@@ -475,6 +476,53 @@ class TestGuidellm:
             read(RAW["guidellm"](tmp_path, calls(), config=strategy))
 
 
+UNKNOWN: dict[str, tuple[str, str, Change, str]] = {
+    "rate": ("vllm", "vllm.json", lambda d: d.pop("request_rate"), "has no request_rate"),
+    "no rate": ("vllm", "vllm.json", lambda d: d.update(request_rate=None), "has no request_rate"),
+    "phases": ("aiperf", SUMMARY, lambda d: d["input_config"].pop("phases"), "input_config does"),
+    "no phase": ("aiperf", SUMMARY, lambda d: d["input_config"].update(phases=[]), "not say how"),
+    "count": ("aiperf", SUMMARY, lambda d: d.pop("request_count"), "has no request_count"),
+    "a summary": (
+        "servebench", "run.json", lambda d: d["levels"][0].update(summary="none"), "an object",
+    ),
+    "a version": ("servebench", "run.json", lambda d: d.update(schema_version=True), "reads 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_what_must_be_known_for_a_verdict(case: str, tmp_path: Path) -> None:
+    """How requests were sent, and whether any is missing: without it the file is refused."""
+    name, file, change, words = UNKNOWN[case]
+    path = RAW[name](tmp_path, calls())
+    edited(tmp_path / file, change)
+    with pytest.raises(UsageError, match=words):
+        checked(path, policy(tmp_path, target=DECLARED))
+
+
+@pytest.mark.parametrize("value", [-1, 1e999, float("nan"), "0.8", True])
+def test_a_temperature_that_none_is(value: object, tmp_path: Path) -> None:
+    """It documents no sampling: rule 3 is a FAIL that says so."""
+    path = RAW["servebench"](tmp_path, calls())
+    path = edited(path, lambda d: d["config"].update(temperature=value))
+    found = checked(path, policy(tmp_path, target=DECLARED)).finding("tgs/concurrency-1")
+    assert found["verdict"] == "fail"
+    assert found["reason"].startswith("undocumented: sampling (")
+
+
+@pytest.mark.parametrize(("name", "key"), [("vllm", "model_id"), ("servebench", "config")])
+def test_a_model_that_nobody_named_is_told(name: str, key: str, tmp_path: Path) -> None:
+    """The report says that it is not on record."""
+
+    def change(doc: Any) -> None:
+        doc.pop(key) if name == "vllm" else doc[key].pop("model")
+
+    path = RAW[name](tmp_path, calls())
+    words = "which model was measured is not on record"
+    assert words not in checked(path, policy(tmp_path)).report["target"]["warnings"]
+    got = checked(edited(path, change), policy(tmp_path))
+    assert words in got.report["target"]["warnings"]
+
+
 EMPTY: dict[str, Change] = {
     "servebench": lambda d: d["levels"][0]["requests"][7].update(output_tokens=0),
     "inference-perf": lambda d: d[7]["info"].update(output_tokens=0, output_token_times=[]),
@@ -531,6 +579,38 @@ class TestOthers:
         got = checked(write(tmp_path / "a.json", doc), policy(tmp_path))
         assert got.verdicts["short/error_rate"] == "fail"
         assert "no request was answered (9 failed)" in got.finding("short/ttft_p95")["reason"]
+
+    def test_llmperf_s_two_files_are_one_run(self, tmp_path: Path) -> None:
+        """The requests take level, model and sampling from the summary beside them."""
+        VALUES["llmperf"](tmp_path / "run", [*calls(99), *calls(1, error="refused")])
+        said = llmperf_summary(
+            num_concurrent_requests=4, results_num_completed_requests=99,
+            results_number_errors=1, additional_sampling_params_temperature=0.7,
+        )  # fmt: skip
+        summary = write(tmp_path / "run" / "m_summary.json", said)
+        got = checked(tmp_path / "run", policy(tmp_path, level=4))
+        assert {f["concurrency"] for f in got.report["findings"]} == {4}
+        assert got.finding("short/error_rate")["exceeded"] == 1
+        assert got.finding("tgs/concurrency-4")["observed"] == 40.0
+        assert got.finding("tgs/concurrency-4")["reason"].startswith("undocumented: memory (")
+        write(summary, {**said, "results_num_completed_requests": 100, "results_number_errors": 0})
+        with pytest.raises(UsageError, match="says completed requests 100, but its requests give"):
+            checked(tmp_path / "run", policy(tmp_path, level=4))
+
+    @pytest.mark.parametrize("same", [True, False])
+    def test_inference_perf_s_only_stage_is_the_run(self, same: bool, tmp_path: Path) -> None:
+        """A folder without requests: the stage has the load, the whole run's summary no more."""
+        folder = tmp_path / "reports"
+        write(folder / "stage_0_lifecycle_metrics.json", inference_perf_summary())
+        whole = inference_perf_summary(load_summary={"count": 100 if same else 90})
+        whole["successes"]["count"] = 100 if same else 90
+        write(folder / "summary_lifecycle_metrics.json", whole)
+        if same:
+            got = checked(folder, policy(tmp_path))
+            assert got.finding("short/ttft_p95")["reason"].startswith("observed, n=100")
+        else:
+            with pytest.raises(UsageError, match="cannot be pooled"):
+                checked(folder, policy(tmp_path))
 
     @pytest.mark.parametrize(("level", "words"), [(1.5, "a whole number"), (0, "is 0")])
     def test_genai_bench_at_no_level(self, level: float, words: str, tmp_path: Path) -> None:

@@ -159,7 +159,8 @@ class TestSeveral:
         ("name", "file", "place", "value"),
         [
             ("aiperf", SUMMARY, ("input_config", "models", "items"), [{"name": x} for x in "mn"]),
-            ("aiperf", SUMMARY, ("input_config",), {"endpoint": {"model_names": ["m", "n"]}}),
+            ("aiperf", SUMMARY, ("input_config",),
+             {"endpoint": {"model_names": ["m", "n"]}, "loadgen": {"concurrency": 1}}),
             ("guidellm", "benchmarks.json", ("benchmarks", 0, "config", "backend", "model"), "n"),
             ("inference-perf", REQUESTS, (3, "request"), '{"model": "n"}'),
         ],
