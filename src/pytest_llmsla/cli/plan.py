@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from ..gate import PEAK_PROMPT_TOKENS, PEAK_REQUESTS
-from ..load.driver import ROOM
+from ..load.shared_luck import ROOM
 from ..policy import Bucket, HttpTarget, LoadedPolicy
 from ..reports import numbers
 from ..rules.base import OBSERVED_REQUESTS

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..asker import say
-from ..runner import BucketPlan, blank_of, start_of
-from ..stats import WarmupMonitor
-from ..stats.flights import others_met
+from ..runner import blank_of, start_of
 from ..targets.base import Crew, Job, Target
-from ..timeline import NS_PER_MS, NS_PER_S, Timeline
+from ..timeline import NS_PER_S, Timeline
+from .bucket import Bucket
 from .mix import Mix
 from .plan import Due, LevelPlan
+from .shared_luck import SharedLuck
+from .start_order import StartOrder
 from .stock import Stock
 
-_STOP_AFTER_FAILURES = 5
-_STOP_WARMUP_AFTER_ERRORS = 3
 _MEMORY_EVERY_NS = NS_PER_S
-ROOM = 1.25  # a block holds a quarter more than were in flight on average while warming up
-_FEWEST_WARMUPS = 11  # under an open loop: what the size of a block is read from
-_ROOM_FOR_BURSTS = 2.0  # what a request meets varies more than what is in flight on average
-_FEWEST_IN_BURSTS = 31  # a few bursts have to be seen before one can be told
 _GRACE_S = 5.0  # for what was told to end
 _LOOK_NS = 250_000_000  # how long to wait at most before budgets are looked at again
 
@@ -56,26 +50,6 @@ class Sink(Protocol):
 
     def say(self, text: str) -> None:
         """Something that takes time begins."""
-
-
-class _Bucket:
-    """One bucket of the level while it runs."""
-
-    def __init__(self, plan: BucketPlan, stock: Stock, wave: int) -> None:
-        self.plan = plan
-        self.stock = stock
-        self.started = plan.already
-        self.warm_started = 0
-        self.warm_errors = 0
-        self.failures: int | None = 0
-        """Failures since the beginning; None after the first success."""
-        most = plan.warmup_max + wave - 1 if plan.warmup_max else 0
-        self.monitor = WarmupMonitor(most, dropped=wave)
-
-    @property
-    def warm(self) -> bool:
-        """Whether it was warmed up enough, or has had as many warm-ups as it may."""
-        return self.monitor.done or self.warm_started >= self.monitor.max_requests
 
 
 class Driver:
@@ -119,17 +93,12 @@ class _Level:
         waves = _first_wave(weights, plan.concurrency or 1)
         self._mix = Mix(weights)
         self._buckets = {
-            b.bucket: _Bucket(b, Stock(b, self._crew.prepare, self._dry), max(1, waves[b.bucket]))
+            b.bucket: Bucket(b, Stock(b, self._crew.prepare, self._dry), max(1, waves[b.bucket]))
             for b in plan.buckets
         }
         self._measuring = False
-        self._order: deque[str] = deque()
-        """Ids of started requests that are not judged yet, in start order."""
-        self._ended: dict[str, Timeline] = {}
-        self._spans: list[tuple[int, int]] = []
-        """When each warm-up was due or started, and ended."""
-        self._flying: dict[str, int] = {}
-        """Id → when it was due or started."""
+        self._order = StartOrder()
+        self._luck = SharedLuck(bursty=plan.bursty)
         self._memory_at = 0
         self._deadline = time.monotonic() + plan.max_seconds
         self._no_peaks: str | None = None
@@ -254,65 +223,33 @@ class _Level:
         line = start_of(blank, now)
         load = {name: getattr(blank, name) for name in ("block", "concurrency", "scheduled_ns")}
         self._sink.started({**line, **load})
-        self._order.append(blank.id)
-        self._flying[blank.id] = now if due_ns is None else due_ns
+        self._order.started(blank.id)
+        self._luck.began(blank.id, now if due_ns is None else due_ns)
         self._crew.start(Job(ask, blank))
         return True
 
     def take(self, ended: list[Timeline]) -> None:
         """Requests that ended: on record at once, judged as far as start order allows."""
         for t in ended:
-            since = self._flying.pop(t.id)
-            if not self._measuring:
-                self._spans.append((since, t.end_ns))
+            self._luck.ended(t.id, t.end_ns)
             self._sink.ended(t)
-            self._ended[t.id] = t
-        while self._order and self._order[0] in self._ended:
-            self._judge(self._ended.pop(self._order.popleft()))
+            self._order.ended(t)
+        for t in self._order.ready():
+            self._judge(t)
         if ended:
             self._begin_measuring_if_warm()
             self._remember()
 
     def judge_rest(self) -> None:
         """What ended is judged, whatever was lost before it."""
-        while self._order:
-            name = self._order.popleft()
-            if name in self._ended:
-                self._judge(self._ended.pop(name))
+        for t in self._order.rest():
+            self._judge(t)
 
     def _judge(self, t: Timeline) -> None:
         t = self._sink.judge(t)
         bucket = self._buckets.get(t.bucket)
-        if bucket is None:
-            return
-        if t.warmup:
-            self._warmed(bucket, t)
-        else:
-            self._measured(bucket, t)
-
-    def _warmed(self, bucket: _Bucket, t: Timeline) -> None:
-        if t.ok:
-            bucket.warm_errors = 0
-            bucket.monitor.add((t.end_ns - t.start_ns) / NS_PER_MS)
-            return
-        bucket.warm_errors += 1
-        if bucket.warm_errors >= _STOP_WARMUP_AFTER_ERRORS:
-            self._drop(
-                t.bucket,
-                f"{bucket.warm_errors} consecutive warm-up requests failed: {t.error}",
-            )
-
-    def _measured(self, bucket: _Bucket, t: Timeline) -> None:
-        if t.ok:
-            bucket.failures = None
-        if bucket.failures is None:
-            return
-        bucket.failures += 1
-        if bucket.failures >= _STOP_AFTER_FAILURES:
-            self._drop(
-                t.bucket,
-                f"the first {_STOP_AFTER_FAILURES} measured requests all failed: {t.error}",
-            )
+        if bucket is not None and (why := bucket.judged(t)) is not None:
+            self._drop(t.bucket, why)
 
     def _dry(self, name: str, reason: str) -> None:
         """No prompt is left. A bucket whose own evidence is there only kept the load up: without
@@ -337,34 +274,18 @@ class _Level:
         if self._clock() - self._t0 < self._plan.ramp_s * NS_PER_S:
             return
         if not self._closed:
-            warmed = sum(b.warm_started for b in self._buckets.values())
-            least = _FEWEST_IN_BURSTS if self._plan.bursty else _FEWEST_WARMUPS
-            most = sum(b.monitor.max_requests for b in self._buckets.values())
-            if len(self._spans) < min(least, most):
+            if not self._luck.seen(sum(b.warmups_most for b in self._buckets.values())):
                 return
-            if warmed:
-                self._block = max(1, math.ceil(self._together()))
+            if any(b.warm_started for b in self._buckets.values()):
+                self._block = self._luck.block(self._t0, self._clock())
         self._measuring = True
-        self._spans.clear()
+        self._luck.settle()
         try:
             self._target.reset_peaks()
         except Exception as e:  # then every peak holds the warm-up too: no figure is known
             self._no_peaks = f"the window of memory peaks could not be started: {say(e)}"
         for name in self._buckets:
             self._sink.phase(name, "measure")
-
-    def _together(self) -> float:
-        """So many share their luck: by what was in flight, from due to ended, in the latter half of
-        the warm-up, with room for more; in bursts by the others that a request met.
-        """
-        now = self._clock()
-        begin = self._t0 + (now - self._t0) // 2
-        spans = [*self._spans, *((since, now) for since in self._flying.values())]
-        covered = sum(max(0, min(end or now, now) - max(since, begin)) for since, end in spans)
-        mean = covered / max(1, now - begin)
-        if not self._plan.bursty:
-            return ROOM * mean
-        return max(ROOM * mean, _ROOM_FOR_BURSTS * others_met(spans, begin, now))
 
     def _stop_reason(self) -> str | None:
         if not self._buckets:
@@ -394,10 +315,7 @@ class _Level:
         n = sum(self._plan.likely(b.bucket, self._block) for b in self._plan.buckets)
         self._sink.say(f"making {n} prompts …")
         for name, bucket in list(self._buckets.items()):
-            warmups = bucket.monitor.max_requests and min(
-                bucket.monitor.max_requests, _FEWEST_WARMUPS + bucket.monitor.dropped
-            )
-            bucket.stock.fill(warmups=warmups, measured=self._plan.likely(name, self._block))
+            bucket.make_ahead(self._plan.likely(name, self._block))
 
     def _remember(self, *, force: bool = False) -> None:
         """Memory figures, once a second at most: reading them takes time."""
