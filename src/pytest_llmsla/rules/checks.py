@@ -152,7 +152,7 @@ def itl_problem(
     busy = overloaded(ok)
     if busy is not None:
         return busy
-    few = [t for t in ok if len(t.itl_ns()) < 2]
+    few = [t for t in ok if _later_tokens(t) < 2]
     if len(few) > _TENTH * len(ok):
         t = few[0]
         return (
@@ -227,10 +227,16 @@ def cut_short(ok: Sequence[Timeline], *, force_length: bool) -> str | None:
 
 def _handed_over_together(t: Timeline) -> bool:
     # Per token, so that an answer handed over in one or two large pieces counts as well.
-    steps, ttft = t.itl_ns(), t.ttft_ns
-    if len(steps) < 2 or ttft is None:
+    ttft = t.ttft_ns
+    if ttft is None or _later_tokens(t) < 2:
         return False
-    return median(steps) < _NEVER_A_DECODE_STEP_NS and sum(t.chunk_gaps_ns()) * 20 < ttft
+    span = t.arrivals[-1][0] - t.arrivals[0][0]
+    return span * 20 < ttft and median(t.itl_ns()) < _NEVER_A_DECODE_STEP_NS
+
+
+def _later_tokens(t: Timeline) -> int:
+    """Tokens after the first arrival: as many gaps, and cheaper to tell than these."""
+    return t.tokens - t.arrivals[0][1] if t.arrivals else 0
 
 
 def burst_share(ok: Sequence[Timeline]) -> float | None:
@@ -239,10 +245,15 @@ def burst_share(ok: Sequence[Timeline]) -> float | None:
     In bursts: more than 20 % of the gaps are under 1 ms while gaps of at least ten times their
     median (and 1 ms) hold at least half of the decode time.
     """
+    number = few = 0  # counted first: as numbers of a process all gaps of a long run are too many
+    for t in ok:
+        each = t.chunk_gaps_ns()
+        number += len(each)
+        few += sum(g < _BURST_NS for g in each)
+    if not number or few <= _BURST_SHARE * number:
+        return None
     gaps = [g for t in ok for g in t.chunk_gaps_ns()]
     small = [g for g in gaps if g < _BURST_NS]
-    if not gaps or len(small) <= _BURST_SHARE * len(gaps):
-        return None
     edge = max(10 * median(small), _BURST_NS)
     if 2 * sum(g for g in gaps if g >= edge) < sum(gaps):
         return None

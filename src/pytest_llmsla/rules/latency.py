@@ -120,9 +120,10 @@ class LatencyJudge:
         samples = self._samples_of(gate)
         verdict, reason = self._conclude(gate)
         evidence: Evidence = self._demand.evidence(gate, self._quantile, self._m)
+        observed = rank_of_sorted(samples, self._quantile)
         lower = upper = None
         if gate is not None and requests.ok:
-            lower, upper = (finite(b) for b in gate.bounds())
+            lower, upper = (finite(b) for b in gate.bounds(observed))
         return Finding(
             id=self.limit.id,
             rule=self.limit.rule,
@@ -133,7 +134,7 @@ class LatencyJudge:
             unit=self.limit.unit,
             verdict=verdict,
             reason=reason,
-            observed=finite(rank_of_sorted(samples, self._quantile)),
+            observed=finite(observed),
             lower=lower,
             upper=upper,
             confidence=None if gate is None else round(1 - (self._demand.alpha_pass or 0), 4),

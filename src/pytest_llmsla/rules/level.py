@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from ..errors import InternalError
 from ..finding import Finding, Limit
+from ..log.request_lines import was_lost
 from ..policy import Policy
 from ..policy.load_models import Load as LoadKeys
-from ..log.request_lines import was_lost
 from ..timeline import Timeline
 from . import itl, ttft
 from .base import Demand, Requests

@@ -135,6 +135,9 @@ class TgsJudge:
             slow, fast = gate.bounds()
             high = None if not slow else finite(1 / slow)
             low = None if not fast else finite(1 / fast)
+            low, high = _around(
+                entry["median_window"], low, high, recovered=self._recovered(entry, verdict)
+            )
         return Finding(
             id=self.limit.id,
             rule="tgs",
@@ -159,6 +162,11 @@ class TgsJudge:
             evidence=self._demand.evidence(gate, 0.5, 1),
             source=self.limit.source,
         )
+
+    def _recovered(self, entry: Mapping[str, Any], verdict: Verdict) -> bool:
+        """Whether it failed, and the median over all windows keeps the limit again."""
+        median = entry["median_window"]
+        return verdict == "fail" and median is not None and median >= (self.limit.limit or 0)
 
     def _conclude(self, entry: Mapping[str, Any]) -> tuple[Verdict, str]:
         if not self._ok:
@@ -185,10 +193,24 @@ class TgsJudge:
             return ("inconclusive" if self._demand.release else "pass"), label
         verdict: Verdict = self._gate.verdict()
         n = len(entry["windows"])
+        if verdict == "pass" and entry["median_window"] < (self.limit.limit or 0):
+            # Of an even number there are two in the middle; the test takes the faster one.
+            return "inconclusive", "was passed, but the median over all windows is under the limit"
         if verdict == "inconclusive":
             need = self._demand.min_units(0.5)
             return verdict, f"{n} windows of {entry['window_s']:g} s; at least {need} are needed"
         return verdict, f"decided after {self._gate.decided_at} windows of {entry['window_s']:g} s"
+
+
+def _around(
+    median: float | None, low: float | None, high: float | None, *, recovered: bool
+) -> tuple[float | None, float | None]:
+    """Bounds of a rate with its median between them; but for a FAIL that it has recovered from."""
+    if median is None:
+        return low, high
+    if high is not None and not recovered:
+        high = max(high, median)
+    return None if low is None else min(low, median), high
 
 
 def peak_entry(

@@ -24,12 +24,15 @@ class Windows:
         self.total_ns = 0
         self.total_tokens = 0
         self._in_window = 0
+        self._end = length_ns
+        """Of the open window."""
 
     def add(self, t: Timeline, bad: str | None) -> list[float]:
         """Append one request; the rates (tokens/s) of the windows it completes."""
         base, done = self.total_ns, []
         for at, k in t.arrivals if bad is None else ():
-            done += self._close_until(base + at - t.start_ns)
+            if base + at - t.start_ns >= self._end:  # asked of every token: not through a call
+                done += self._close_until(base + at - t.start_ns)
             self._in_window += k
             self.total_tokens += k
         self.total_ns = base + max(t.end_ns - t.start_ns, 0)
@@ -38,11 +41,12 @@ class Windows:
 
     def _close_until(self, now: int) -> list[float]:
         done = []
-        while now >= (len(self.rates) + 1) * self.length_ns:
+        while now >= self._end:
             rate = self._in_window * NS_PER_S / self.length_ns
             self.rates.append(rate)
             done.append(rate)
             self._in_window = 0
+            self._end += self.length_ns
         return done
 
 

@@ -7,8 +7,10 @@ bounds are found by bisection, and they hold however often one looks, as the ver
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
+from .pool import in_order
 from .unit import Unit
 from .wealth import FAIL_BETS, PASS_BETS, log_e_of_series, scaled
 
@@ -16,51 +18,57 @@ HEADROOM = 4.0
 """A service this many times under its limit passes without the guard."""
 
 
-def upper_bound(units: Sequence[Unit], p0: float, h: float, need: float) -> float | None:
+def observed_of(units: Sequence[Unit]) -> Sequence[float]:
+    """Every sample of the units, ascending; ``inf`` for a failed request. Eight bytes each."""
+    answers = (answer for unit in units for answer in unit.answers)
+    return in_order((math.inf,) if answer is None else answer for answer in answers)
+
+
+def upper_bound(
+    units: Sequence[Unit], values: Sequence[float], p0: float, h: float, need: float
+) -> float | None:
     """Smallest observed v for which the units would PASS a limit of v; None: no such value.
 
-    ``need`` is ln(1/α). min(bound with h, 4 × bound without h), as the decision itself.
+    ``values``: :func:`observed_of` the units. ``need`` is ln(1/α). min(bound with h, 4 × bound
+    without h), as the decision itself.
     """
-    values = [v for v in _observed(units) if math.isfinite(v)]
+    finite = bisect_left(values, math.inf)
 
     def log_e(v: float) -> float:
         return log_e_of_series([u.share_over(v, p0) for u in units], p0, PASS_BETS)
 
-    with_guard = _first(values, lambda v: scaled(log_e(v), h) >= need)
+    def first(holds: Callable[[float], bool]) -> float | None:
+        i = _first_index(values, finite, holds)
+        return values[i] if i < finite else None
+
+    with_guard = first(lambda v: scaled(log_e(v), h) >= need)
     if h >= 1:
         return with_guard
-    without = _first(values, lambda v: log_e(v) >= need)
+    without = first(lambda v: log_e(v) >= need)
     if without is None:
         return with_guard
     return HEADROOM * without if with_guard is None else min(with_guard, HEADROOM * without)
 
 
-def lower_bound(units: Sequence[Unit], p0: float, h: float, need: float) -> float | None:
+def lower_bound(
+    units: Sequence[Unit], values: Sequence[float], p0: float, h: float, need: float
+) -> float | None:
     """Largest v such that the units would FAIL every limit below v; None: no such value.
 
     ``inf`` when failed requests and broken samples suffice by themselves.
     """
-    values = _observed(units)
 
     def too_high(v: float) -> bool:
         shares = [u.share_from(v, p0) for u in units]
         return scaled(log_e_of_series(shares, p0, FAIL_BETS), h) < need
 
-    above = _first_index(values, too_high)
+    above = _first_index(values, len(values), too_high)
     return values[above - 1] if above else None
 
 
-def _observed(units: Sequence[Unit]) -> list[float]:
-    seen: set[float] = set()
-    for unit in units:
-        for answer in unit.answers:
-            seen.update((math.inf,) if answer is None else answer)
-    return sorted(seen)
-
-
-def _first_index(values: Sequence[float], holds: Callable[[float], bool]) -> int:
-    """Index of the first value for which the monotone ``holds`` is true; len when none."""
-    lo, hi = 0, len(values)
+def _first_index(values: Sequence[float], count: int, holds: Callable[[float], bool]) -> int:
+    """Index of the first of ``count`` values for which the monotone ``holds`` is true; else it."""
+    lo, hi = 0, count
     while lo < hi:
         mid = (lo + hi) // 2
         if holds(values[mid]):
@@ -68,8 +76,3 @@ def _first_index(values: Sequence[float], holds: Callable[[float], bool]) -> int
         else:
             lo = mid + 1
     return lo
-
-
-def _first(values: Sequence[float], holds: Callable[[float], bool]) -> float | None:
-    i = _first_index(values, holds)
-    return values[i] if i < len(values) else None

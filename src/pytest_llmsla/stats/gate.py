@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import InternalError
-from .bounds import HEADROOM, lower_bound, upper_bound
+from .bounds import HEADROOM, lower_bound, observed_of, upper_bound
 from .guard import guard_factor
 from .pool import SortedPool
 from .samples import rank_of_sorted
@@ -80,6 +81,8 @@ class SequentialGate:
         self._units: list[Unit] = []
         self._closeness: list[float] = []
         self._pool = SortedPool(edge=spec.limit)
+        self._fresh: list[Answer] = []
+        """What is not in the pool yet: a replay looks into it once, at its end."""
         self._pass = _Wealth(spec.p0, PASS_BETS)
         self._fail = _Wealth(spec.p0, FAIL_BETS)
         self._quarter = _Wealth(spec.p0, PASS_BETS)
@@ -124,7 +127,7 @@ class SequentialGate:
         """The same state, to be fed apart: what a gate would say if it ended here."""
         other = copy.copy(self)
         other._units, other._closeness = list(self._units), list(self._closeness)
-        other._pool = self._pool.copy()
+        other._pool, other._fresh = self.pool.copy(), []
         other._pass, other._fail = self._pass.copy(), self._fail.copy()
         other._quarter = self._quarter.copy()
         other._bounds = dict(self._bounds)
@@ -147,8 +150,8 @@ class SequentialGate:
         added = (math.inf,) * m if answer is None else answer
         self.requests += 1
         self.samples += len(added)
-        self.exceeded += sum(v > limit for v in added)
-        self._pool.extend(added)
+        self.exceeded += len(added) - bisect_right(added, limit)
+        self._fresh.append(added)
 
     def _add_unit(self, unit: Unit) -> None:
         limit, p0 = self.spec.limit, self.spec.p0
@@ -200,6 +203,8 @@ class SequentialGate:
     @property
     def pool(self) -> SortedPool:
         """Every sample so far, ascending; a failed request's are infinite."""
+        fresh, self._fresh = self._fresh, []
+        self._pool.take(fresh)
         return self._pool
 
     @property
@@ -265,26 +270,34 @@ class SequentialGate:
 
         ``inf`` when so many failed that the rank falls among them: there is no such number.
         """
-        return rank_of_sorted(self._pool, self.spec.quantile)
+        return rank_of_sorted(self.pool, self.spec.quantile)
 
-    def bounds(self) -> tuple[float | None, float | None]:
+    def bounds(self, observed: float | None = None) -> tuple[float | None, float | None]:
         """``(lower, upper)`` of the percentile, valid at any time; None: no such bound yet.
 
         Lower at confidence 1−α_fail, upper at 1−α_pass, from every request on record. Where
-        later requests have loosened a bound past the limit, the one of the decision stands
-        (widened to the observed percentile): PASS ⇒ upper ≤ limit, FAIL ⇒ lower > limit.
+        later requests have loosened a bound past the limit, the one of the decision stands:
+        PASS ⇒ upper ≤ limit, FAIL ⇒ lower > limit. Both are widened to the observed percentile
+        (samples of blocks that are not full are in it), but for one: after a FAIL that later
+        requests have brought back under the limit, the lower bound says why it failed.
         Lower is ``inf`` when failed requests alone break every limit.
+
+        ``observed``: the percentile to the last bit, where the pool has rounded its samples.
         """
         lower, upper = self._bounds_at(self.units, self._h_now())
-        limit, observed, verdict = self.spec.limit, self.observed(), self.verdict()
+        limit, verdict = self.spec.limit, self.verdict()
+        observed = self.observed() if observed is None else observed
         if verdict == "pass" and self._first and (upper is None or upper > limit):
-            upper = _pick(max, self._upper_at(self._first[1]), observed)
+            upper = self._upper_at(self._first[1])
+        recovered = verdict == "fail" and observed is not None and observed <= limit
         if verdict == "fail" and self._failed and (lower is None or lower <= limit):
             lower = self._lower_at(self._failed)
-            if observed is not None and observed > limit:
-                lower = _pick(min, lower, observed)
-            if lower is not None and upper is not None and upper < lower:
-                upper = None  # a service that recovered: the two contradict, the verdict's stays
+        if lower is not None and observed is not None and not recovered:
+            lower = min(lower, observed)
+        if upper is not None and observed is not None:
+            upper = max(upper, observed) if math.isfinite(observed) else None
+        if recovered and lower is not None and upper is not None and upper < lower:
+            upper = None  # the two contradict: the verdict's stays
         return lower, upper
 
     def _upper_at(self, then: Reading) -> float | None:
@@ -297,16 +310,8 @@ class SequentialGate:
         key = (count, h)
         if key not in self._bounds:
             units, spec = self._units[:count], self.spec
-            lower = None
+            values, lower = observed_of(units), None
             if count >= spec.min_fail:
-                lower = lower_bound(units, spec.p0, h, spec.need_fail)
-            self._bounds[key] = (lower, upper_bound(units, spec.p0, h, spec.need_pass))
+                lower = lower_bound(units, values, spec.p0, h, spec.need_fail)
+            self._bounds[key] = (lower, upper_bound(units, values, spec.p0, h, spec.need_pass))
         return self._bounds[key]
-
-
-def _pick(
-    choose: Callable[[float, float], float], a: float | None, b: float | None
-) -> float | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return choose(a, b)

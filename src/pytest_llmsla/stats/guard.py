@@ -8,6 +8,7 @@ autocorrelations of how close each request came to its limit.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
 _FAR_BELOW = 8.0
@@ -21,14 +22,13 @@ def closeness(values: Sequence[float], limit: float) -> float:
     """How close one request came to its limit: mean of log(x/limit), between −ln 8 and 0.
 
     Samples up to limit/8 (zeros too) are left out, samples over the limit (∞ too) count as 0.
-    All left out: −ln 8. ``values`` are clean samples, at least one.
+    All left out: −ln 8. ``values`` are clean samples, ascending, at least one.
     """
-    near = [
-        min(math.log(x / limit), 0.0) if x <= limit else 0.0
-        for x in values
-        if x > limit / _FAR_BELOW
-    ]
-    return math.fsum(near) / len(near) if near else -math.log(_FAR_BELOW)
+    far, kept = bisect_right(values, limit / _FAR_BELOW), bisect_right(values, limit)
+    count = len(values) - far
+    if not count:
+        return -math.log(_FAR_BELOW)
+    return math.fsum([math.log(x / limit) for x in values[far:kept]]) / count
 
 
 def guard_factor(series: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import cast
 
 from ..errors import InternalError, UsageError
 
@@ -54,7 +55,13 @@ def finite(value: float | None) -> float | None:
 
 def sorted_samples(values: Iterable[float | None]) -> list[float]:
     """All samples, cleaned, ascending; broken ones are ``inf`` at the end."""
-    return sorted(clean_sample(v) for v in values)
+    given = list(values)
+    # One by one only where one may be broken: a sum is NaN where a sample is.
+    if set(map(type, given)) == {float}:
+        numbers = cast("list[float]", given)
+        if sum(numbers) >= 0 <= min(numbers):
+            return sorted(numbers)
+    return sorted(map(clean_sample, given))
 
 
 def rank_of_sorted(ordered: Sequence[float], level: float) -> float | None:

@@ -59,5 +59,7 @@ class Unit:
             1.0 if a is None else p0 * (1 - len(a) / m) + (len(a) - up_to(a, limit)) / m
             for a in self.answers
         ]
+        if len(shares) == 1 and not self.neutral:
+            return shares[0]
         # fsum is exactly rounded, so the order inside a block cannot change a digit.
         return math.fsum([*shares, *[p0] * self.neutral]) / (len(shares) + self.neutral)

@@ -38,6 +38,22 @@ def steady(keeper: Gatekeeper) -> dict[str, Any]:
     return next(e for e in keeper.tgs_entries() if e["kind"] == "steady")
 
 
+def test_a_median_under_the_limit_does_not_pass() -> None:
+    """Eight windows at 40 pass 8 tokens/s; with eight more at 4 the printed median is 4."""
+    fast = [second(n, 80, max_new_tokens=80) for n in range(16)]
+    loaded = with_floor(8, workload={"max_new_tokens": 80})
+    keeper = judged(loaded, fast)
+    assert only(keeper, TGS).verdict == "pass"
+    slow = [second(n, 4) for n in range(16, 32)]
+    both = judged(loaded, [*fast, *slow])
+    found = only(both, TGS)
+    assert (found.observed, found.verdict) == (4, "inconclusive")
+    assert "the median over all windows is under the limit" in found.reason
+    for f in (found, only(keeper, TGS)):
+        assert f.observed is not None
+        assert (f.lower or 0) <= f.observed <= (f.upper or f.observed)
+
+
 # -- windows
 
 

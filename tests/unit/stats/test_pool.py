@@ -75,6 +75,29 @@ def test_many_samples_are_rounded_up_a_little_and_never_across_the_limit(
     assert list(pool.copy()) == list(pool)
 
 
+@pytest.mark.parametrize("exact", [10, 10_000, 1 << 18])
+def test_many_at_once_are_as_one_by_one(exact: int) -> None:
+    """Taken in parts, before and after it begins to round: each rank within a step, none across."""
+    rng = Random(5)
+    parts = [
+        sorted(rng.choice([0.0, 50.0, rng.uniform(1, 90)]) for _ in range(7)) for _ in [0] * 900
+    ]
+    parts[3] = [math.inf] * 7
+    pool = SortedPool([3.0, 60.0], edge=50.0, exact=exact)
+    for few in (parts[:2], parts[2:700], parts[700:]):
+        pool.take(few)
+    expected = sorted([3.0, 60.0, *(v for part in parts for v in part)])
+    assert len(pool) == len(expected)
+    if exact >= len(expected):
+        assert list(pool) == expected
+    assert sum(pool._weights) == len(expected)
+    for k, value in enumerate(expected):
+        assert value <= pool[k] <= value * (1 + 2 * STEP)
+        assert (pool[k] > 50.0) == (value > 50.0)
+    pool.take([[70.0]])
+    assert pool[-8] == pytest.approx(90, abs=0.3)
+
+
 def test_nothing_is_rounded_that_cannot_be() -> None:
     """Zero and infinite samples (failed requests) stay what they are."""
     edge = 50.0

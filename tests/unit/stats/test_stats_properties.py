@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_llmsla.stats import GateSpec, SequentialGate
+from pytest_llmsla.stats.pool import SortedPool
+from pytest_llmsla.stats.samples import rank_of_sorted
 from pytest_llmsla.stats.wealth import FAIL_BETS, PASS_BETS, log_e_of_series
 
 LIMIT = 100.0
@@ -139,6 +141,40 @@ def test_bounds_agree_with_the_verdict(rows: list[Request], guard: bool) -> None
             assert upper is None or upper > LIMIT
         if lower is not None and upper is not None:
             assert lower <= upper
+
+
+@many
+@given(series, st.integers(1, 5), st.booleans(), st.booleans())
+def test_the_observed_percentile_lies_between_its_bounds(
+    rows: list[Request], size: int, guard: bool, rounded: bool
+) -> None:
+    """Of the same exact samples, also where the pool rounds and the last block is not full.
+
+    The one exception is a FAIL that later requests have brought back under the limit.
+    """
+    gate = SequentialGate(GateSpec(limit=LIMIT, max_samples=M, guard=guard))
+    if rounded:
+        gate._pool = SortedPool(edge=LIMIT, exact=10)
+    seen: list[float] = []
+    for start in range(0, len(rows), size):
+        block = rows[start : start + size]
+        gate.add_block(block, size)
+        seen += [v for values, failed in block for v in ([math.inf] * M if failed else values)]
+        if start % 11 and start + size < len(rows):
+            continue
+        observed = rank_of_sorted(sorted(seen), 0.95)
+        assert observed is not None
+        lower, upper = gate.bounds(observed)
+        if lower is not None and not (gate.verdict() == "fail" and observed <= LIMIT):
+            assert lower <= observed
+        if upper is not None:
+            assert observed <= upper
+        if gate.verdict() == "pass":
+            assert upper is not None
+            assert upper <= LIMIT
+        if gate.verdict() == "fail":
+            assert lower is not None
+            assert lower > LIMIT
 
 
 @many
