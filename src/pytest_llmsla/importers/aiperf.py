@@ -148,6 +148,7 @@ def _requests(path: Path, docs: list[Any]) -> Run:
         unplaced=not gaps,
         start_point=_START,
         notes=figures.cancelled(doc),
+        partial=next(iter(figures.cancelled(doc)), None),
         beside=(beside,),
     )
 
@@ -236,14 +237,14 @@ def _timeline(
         return base.failed(n, error, start_ns=start, prompt_tokens=prompt, warmup=warmup)
     ttft = _one(metrics, "time_to_first_token", where)
     gaps = _many(metrics, "inter_chunk_latency", where)
-    spread = sum(gaps) / NS_PER_MS
     whole = _one(metrics, "request_latency", where)
     if ttft is None or whole is None:
         return base.failed(n, base.NO_FIRST, start_ns=start, prompt_tokens=prompt, warmup=warmup)
     if not ttft:
         where.at("metrics.time_to_first_token").refuse("is 0: its first token was not timed")
     end = base.count(metadata.get("request_end_ns"), where.at("metadata.request_end_ns"))
-    if whole < ttft + spread - 1 or (end - start) / NS_PER_MS < whole - 1:
+    base.spaced(where, round(ttft * NS_PER_MS), gaps, round(whole * NS_PER_MS))
+    if (end - start) / NS_PER_MS < whole - 1:
         where.refuse("took less time than its tokens took to arrive")
     if (end - start) / NS_PER_MS > _UNIT * whole + _ENDING_MS:
         where.refuse(
@@ -338,3 +339,6 @@ def _agree(doc: Mapping[str, Any], made: list[Timeline], where: Place) -> None:
     mean = fmean(t.ttft_ms or 0 for t in ok) if ok else None
     base.agree(where, "a mean TTFT of", ttft.mean if ttft else None, mean, " ms")
     base.agree_percentiles(where, "TTFT", ttft, [t.ttft_ms or 0 for t in ok])
+    gaps = figures.series(doc, "inter_chunk_latency", where)
+    if all(t.estimated is None for t in ok):
+        base.agree_percentiles(where, "ITL", gaps, [g for t in ok for g in t.itl_ms()])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..timeline import NS_PER_S, Timeline
+from ..timeline import NS_PER_MS, NS_PER_S, Timeline
 
 UNPLACED = "the tool keeps no time of each token"
 """Beginning of an estimate's reason where only the first and the last token have a time."""
@@ -38,6 +38,8 @@ SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "repetition_penalt
 
 _SAME = 0.02  # summaries are made of the same numbers; they differ by rounding only
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_UNIT = 100  # between units lies 1000, and what a slow ending adds is no multiple of the gaps
+_ENDING_NS = 200 * NS_PER_MS
 _LATEST_S = 10**8  # three years: a latency beyond it is damage
 
 
@@ -110,6 +112,8 @@ class Run:
     """Sampling parameters as sent; empty: not on record."""
     no_itl: str | None = None
     """Why this file shows no inter-token latency; None: it does."""
+    partial: str | None = None
+    """Why requests may be missing of which nothing is on record; None: the run ended as planned."""
     unplaced: bool = False
     """True where only the first and last token of an answer have a time."""
     start_point: str = ""
@@ -320,6 +324,21 @@ def asked_of(body: Mapping[str, Any], place: Place) -> int:
     names = ("max_completion_tokens", "max_tokens")
     found = next((body[name] for name in names if body.get(name) is not None), None)
     return count_or_none(found, place.at("max_tokens")) or 0
+
+
+def spaced(place: Place, ttft_ns: int, gaps_ns: Sequence[int], whole_ns: int) -> None:
+    """Refuse gaps that leave an answer shorter or far longer than they say: another unit.
+
+    A server that is slow to close an answer does not leave that much.
+    """
+    spread = sum(gaps_ns)
+    if whole_ns < ttft_ns + spread - NS_PER_MS:
+        place.refuse("took less time than its tokens took to arrive")
+    if gaps_ns and whole_ns - ttft_ns > _UNIT * spread + _ENDING_NS:
+        place.refuse(
+            f"took {(whole_ns - ttft_ns) / NS_PER_MS:.0f} ms from its first token to its last, but "
+            f"its gaps are {spread / NS_PER_MS:g} ms together: are these seconds?"
+        )
 
 
 def one_model(names: Iterable[object], place: Place) -> str | None:

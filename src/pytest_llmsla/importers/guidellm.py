@@ -210,7 +210,7 @@ def _came_whole(rows: Sequence[tuple[str, Mapping[str, Any], int]]) -> bool:
 
 
 def _whole(row: Mapping[str, Any], kind: str, where: Place) -> Value:
-    prompt = base.prompt_tokens(row.get("prompt_tokens"), where.at("prompt_tokens"))
+    prompt = _count(row, "prompt_tokens", "input_metrics", where) or None
     tokens = base.count_or_none(row.get("output_tokens"), where.at("output_tokens"))
     if kind == "successful":
         return Value(prompt, tokens, None, unsure=base.NOT_STREAMED)
@@ -265,7 +265,7 @@ def _timeline(
         return None if value is None else base.ns(value, place)
 
     start, target = at("request_start"), at("targeted_start")
-    prompt = base.prompt_tokens(row.get("prompt_tokens"), where.at("prompt_tokens"))
+    prompt = _count(row, "prompt_tokens", "input_metrics", where) or None
     # Its list and its status say the same; where they do not, it is no success.
     if kind != "successful" or info.get("error") or info.get("status") in _LOST:
         begun = start if start is not None else target
@@ -279,10 +279,12 @@ def _timeline(
         where.refuse("has times that run backwards")
     said = base.number_or_none(row.get("time_to_first_token_ms"), where)
     base.agree(where, "a TTFT of", said, (first - start) / 1e6, " ms")
-    tokens = base.count_or_none(row.get("output_tokens"), where.at("output_tokens"))
-    if not tokens:
+    tokens = _count(row, "output_tokens", "output_metrics", where)
+    if tokens == 0:
         return base.failed(n, base.NO_TOKEN, start_ns=start, prompt_tokens=prompt)
-    arrivals = ((first, 1), (last, tokens - 1)) if tokens > 1 else ((first, 1),)
+    # Of an unknown number of tokens the last is one, where it is not the first.
+    rest = int(last > first) if tokens is None else tokens - 1
+    arrivals = ((first, 1), (last, rest)) if rest else ((first, 1),)
     return Timeline(
         id=f"{n}",
         bucket="",
@@ -295,19 +297,19 @@ def _timeline(
         token_source=_source(row),
         scheduled_ns=target if open_loop else None,
         late_ns=max(start - target, 0) if open_loop and target is not None else None,
-        cached_tokens=_cached(row, where),
+        cached_tokens=_count(row, "cached_tokens", "input_metrics", where),
         stamp="user",
         estimated=UNPLACED,
         prompt=json.dumps([body.get("messages"), body.get("prompt")]) if body else None,
     )
 
 
-def _cached(row: Mapping[str, Any], where: Place) -> int | None:
-    """Prompt tokens from a prefix cache; some versions tell it only beside the counts."""
-    counted = row.get("input_metrics")
-    inner = counted.get("cached_tokens") if isinstance(counted, Mapping) else None
-    found = row["cached_tokens"] if row.get("cached_tokens") is not None else inner
-    return base.count_or_none(found, where.at("cached_tokens"))
+def _count(row: Mapping[str, Any], name: str, usage: str, where: Place) -> int | None:
+    """A count of a request, where versions without a figure of their own keep it in its usage."""
+    counted, inside = row.get(usage), name if name == "cached_tokens" else "total_tokens"
+    inner = counted.get(inside) if isinstance(counted, Mapping) else None
+    found = row[name] if row.get(name) is not None else inner
+    return base.count_or_none(found, where.at(name))
 
 
 def _source(row: Mapping[str, Any]) -> TokenSource:

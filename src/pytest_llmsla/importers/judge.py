@@ -81,12 +81,16 @@ class _ImportedGate(JudgedGate):
     """A gate on another tool's requests: what its file cannot show is an error, whatever it is."""
 
     run: Run = field(kw_only=True)
+    partial: str | None = None
+    """Why requests may be missing; then no limit is kept for sure."""
 
     def findings(self) -> list[Finding]:
         """As the Gatekeeper found; ITL and windows of rates only where the file has them."""
         return [self._shown(f) for f in super().findings()]
 
     def _shown(self, f: Finding) -> Finding:
+        if f.verdict == "pass" and self.partial is not None:
+            f = replace(f, verdict="inconclusive", reason=self.partial)
         if f.rule == "itl" and self.run.no_itl is not None:
             return _not_shown(f, self.run.no_itl)
         if f.rule == "goodput" and self.run.no_itl is not None and f.verdict != "fail":
@@ -117,8 +121,11 @@ def _not_shown(f: Finding, reason: str) -> Finding:
 
 def _in_full(runs: list[Run], loaded: LoadedPolicy) -> tuple[dict[str, Any], list[str]]:
     log = log_of(runs, loaded)
+    partial = next((run.partial for run in runs if run.partial is not None), None)
     gates: list[JudgedGate] = [
-        _ImportedGate(**{f.name: getattr(gate, f.name) for f in fields(gate)}, run=runs[0])
+        _ImportedGate(
+            **{f.name: getattr(gate, f.name) for f in fields(gate)}, run=runs[0], partial=partial
+        )
         for gate in judge_log(log, loaded)
     ]
     report = build_report(log, gates, missing=_not_compared(loaded))

@@ -24,7 +24,7 @@ TOOL = "vllm bench serve"
 METHOD = "linear interpolation (numpy)"
 _START = "the tool's request function entered, user-space clock"
 _PERCENTILE = re.compile(r"^p(\d+(?:\.\d+)?)_(ttft|itl)_ms$")
-_LENGTHS = "input_lens"
+_LENGTHS, _WHOLE = "input_lens", "latencies"
 _ANSWERS = (_LENGTHS, "output_lens", "ttfts", "itls")
 
 
@@ -182,10 +182,13 @@ def _timelines(
     errors = _errors(doc, size, where)
     gap = _usual(lists, where) if chat else 0
     queued = base.rows(doc.get("queue_times", [0.0] * size), where.at("queue_times"))
-    base.same_length(where, ttfts=lists["ttfts"], errors=errors, queue_times=queued)
+    whole = base.rows(doc.get(_WHOLE) or [None] * size, where.at(_WHOLE))
+    base.same_length(
+        where, ttfts=lists["ttfts"], errors=errors, queue_times=queued, latencies=whole
+    )
     out = []
     for n in range(size):
-        row = {name: lists[name][n] for name in names}
+        row = {name: lists[name][n] for name in names} | {_WHOLE: whole[n]}
         wait = base.span_ns(base.number(queued[n], where.at(f"queue_times[{n}]")), where)
         t = _timeline(n, row, errors[n], where, chat=chat, usual_ns=gap)
         if open_loop:
@@ -214,6 +217,9 @@ def _timeline(
         return base.failed(n, why, start_ns=start, prompt_tokens=prompt)
     if ttft == 0:
         cell("ttfts").refuse(f"is 0 with {tokens} output tokens: its first token was not timed")
+    if row.get(_WHOLE) is not None:
+        whole = base.span_ns(base.number(row[_WHOLE], cell(_WHOLE)), cell(_WHOLE))
+        base.spaced(cell(_WHOLE), ttft, gaps, whole)
     placed = place(start, ttft, gaps, tokens, opens_with_role=chat, usual_ns=usual_ns)
     return Timeline(
         id=f"{n}",

@@ -119,6 +119,21 @@ class TestVllm:
         found = checked(path, policy(tmp_path)).finding("short/error_rate")
         assert (found["verdict"], found["exceeded"]) == ("fail", 1)
 
+    @pytest.mark.parametrize(
+        ("latency", "words"), [(0.2, "took less time than its tokens"), (0.9, "are these seconds")]
+    )
+    def test_gaps_of_another_unit_than_the_answer(
+        self, latency: float, words: str, tmp_path: Path
+    ) -> None:
+        """``latencies`` stay in the file whatever is saved: an answer is as long as its gaps."""
+        gaps = (100.0, 20.0) if latency == 0.2 else (0.5, 0.5)
+        rows = calls(gaps=gaps)
+        path = RAW["vllm"](tmp_path, rows, latencies=[0.1 + sum(gaps) / 1000] * 60)
+        assert len(read(path)[0].timelines) == 60
+        path = RAW["vllm"](tmp_path, rows, latencies=[latency] * 60)
+        with pytest.raises(UsageError, match=words):
+            read(path)
+
     def test_sglang_stamps_no_role(self, tmp_path: Path) -> None:
         """It takes chunks with content only: a long first gap is a gap on its chat route too."""
         rows = calls(gaps=(90, *(20,) * 6))
@@ -332,6 +347,36 @@ class TestAiperf:
         else:
             assert read(path)[0].rate == 1.0
 
+    @pytest.mark.parametrize("said", [{"was_cancelled": True}, {"is_complete": False}])
+    def test_a_run_that_was_cancelled_passes_nothing(
+        self, said: dict[str, Any], tmp_path: Path
+    ) -> None:
+        """What was in flight then is in no line; a limit that is broken stays broken."""
+        got = checked(RAW["aiperf"](tmp_path, calls(), **said), policy(tmp_path))
+        found = got.finding("short/ttft_p95")
+        assert (found["verdict"], found["reason"][:21]) == ("inconclusive", "the run was cancelled")
+        assert "pass" not in got.verdicts.values()
+        got = checked(RAW["aiperf"](tmp_path, calls(ttft=400), **said), policy(tmp_path))
+        assert got.verdicts["short/ttft_p95"] == "fail"
+
+    def test_gaps_of_another_unit_than_the_answer(self, tmp_path: Path) -> None:
+        """Gaps of 100 ms written as 0.1: the answer's own length says otherwise."""
+
+        def change(row: Any) -> None:
+            row["metrics"]["inter_chunk_latency"]["value"] = [0.1] * 7
+
+        path = RAW["aiperf"](tmp_path, calls(gaps=(100,) * 7))
+        with pytest.raises(UsageError, match=r"its gaps are 0\.7 ms together"):
+            read(edited(path, change, every=True))
+
+    def test_gaps_that_its_summary_does_not_give(self, tmp_path: Path) -> None:
+        """Percentiles of the summary are made of the gaps of its lines."""
+        path = RAW["aiperf"](
+            tmp_path, calls(), inter_chunk_latency={"unit": "ms", "avg": 20.0, "p95": 35.0}
+        )
+        with pytest.raises(UsageError, match="says ITL P95 35 ms, but its requests give 20 ms"):
+            read(path)
+
     def test_a_summary_of_failures_alone(self, tmp_path: Path) -> None:
         """Nothing answered: no latency is in the file, and the verdict says what failed."""
         doc = aiperf_summary(error_request_count={"unit": "requests", "avg": 40.0})
@@ -428,6 +473,23 @@ class TestGuidellm:
 
         found = checked(edited(path, change), policy(tmp_path)).finding("short/error_rate")
         assert (found["verdict"], found["exceeded"]) == ("fail", 1)
+
+    @pytest.mark.parametrize("usage", [{"total_tokens": 8}, None])
+    def test_a_count_that_is_not_there(self, usage: dict[str, int] | None, tmp_path: Path) -> None:
+        """It is taken from the usage, else unknown: an error of what rests on it, no failure."""
+
+        def change(doc: Any) -> None:
+            for row in doc["benchmarks"][0]["requests"]["successful"]:
+                del row["output_tokens"]
+                row["output_metrics"] = usage
+
+        got = checked(
+            edited(RAW["guidellm"](tmp_path, calls()), change), policy(tmp_path, target=DECLARED)
+        )
+        assert got.verdicts["short/ttft_p95"] == got.verdicts["short/error_rate"] == "pass"
+        found = got.finding("tgs/concurrency-1")
+        assert (found["verdict"] == "pass") == (usage is not None)
+        assert usage is not None or found["reason"].startswith("token count unknown")
 
     def test_cached_prompts_beside_the_counts(self, tmp_path: Path) -> None:
         """Versions without a figure of their own tell it in the usage of the prompt."""
