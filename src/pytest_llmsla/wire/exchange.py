@@ -328,6 +328,9 @@ class Exchange:
 
 def _is_stream(response: Response) -> bool:
     # Not strip(): only these two are white space in HTTP.
-    kind = response.headers.get("content-type", "").partition(";")[0].strip(" \t").lower()
+    kinds = (
+        response.headers.get("content-type", "").lower().split(",")
+    )  # two where a proxy adds one
+    stream = all(k.partition(";")[0].strip(" \t") == "text/event-stream" for k in kinds)
     coded = coding(response.headers)
-    return response.status == 200 and kind == "text/event-stream" and coded is None
+    return response.status == 200 and stream and coded is None

@@ -89,7 +89,7 @@ def test_completions_have_their_text_in_the_choice() -> None:
 def test_a_whole_message_in_one_event_is_read() -> None:
     """Servers that cannot stream send one."""
     got = read({"choices": [{"message": {"content": "all"}, "finish_reason": "stop"}]})
-    assert got == Piece(text="all", visible="all", finish="stop")
+    assert got == Piece(text="all", visible="all", whole=True, finish="stop")
 
 
 def test_finish_and_text_may_share_an_event() -> None:

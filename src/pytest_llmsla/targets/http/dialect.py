@@ -18,6 +18,8 @@ class Piece:
     """Generated text of any channel: content, text, reasoning, tool-call name or arguments."""
     visible: str = ""
     """The part of ``text`` that a user sees: content or text."""
+    whole: bool = False
+    """``text`` is a message, no part of one: behind its parts it repeats them."""
     tokens: int | None = None
     """Tokens in this event, where the server says so (token ids, logprobs). With them an event
     counts even if its text is held back (half a character, an end token): see ``TokenEvent``."""

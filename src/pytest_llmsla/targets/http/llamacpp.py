@@ -125,6 +125,8 @@ def _read(payload: Mapping[str, Any]) -> Piece:
     piece.prompt_tokens = prompt_count(payload.get("tokens_evaluated"), "tokens_evaluated")
     if payload.get("stop") is True:
         piece.finish = _finish(payload)
+        if payload.get("truncated") is True:
+            piece.error = "the server cut the prompt or the answer to its context (truncated)"
     timings = mapping(payload.get("timings"), "timings")
     if timings:
         piece.server_ms = server_times(timings)

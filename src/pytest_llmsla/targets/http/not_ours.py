@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 
 from ...wire.errors import WireError
 from ...wire.said import short
@@ -15,6 +17,8 @@ _RUN = 3
 """Words in a row that count as repeated: single words of a question are in every answer."""
 _AT_ONCE_NS = 250_000
 """From one event to the next: no model generates 4000 tokens a second for one request."""
+_FASTER = 4
+"""Times the pace of the answer: what comes so fast before it was not generated."""
 _MARKER = re.compile(
     r"(?:<\|[^<>|]{1,40}\|>|</?[a-z_]{1,20}>|\[/?INST\])(?:(?:system|user|assistant|model)\b)?"
 )
@@ -47,31 +51,38 @@ _QUOTED = re.compile(r'"[^"]*"')
 def refuse_echo(events: Sequence[TokenEvent], prompt: str) -> None:
     """The prompt repeated before the answer is no token: its time says nothing of the model.
 
-    Known by the text that came first, in one event or in several at once: it holds the prompt, all
-    words but one or a tenth, whatever template, spaces or marks are around them. A model that
-    restates the question does it in other words, or takes its time for every token. No count of
-    the server's acquits: some count what they echo.
+    Known by the text that came first, in one event or in several far faster than the answer: it
+    holds the prompt, all words but one or a tenth, whatever template, spaces or marks are around
+    them. A model that restates the question does it in other words, or takes its time for every
+    token. No count of the server's acquits: some count what they echo.
 
     Raises:
         WireError: it does.
     """
     if len(prompt) < _LEAST:
         return
-    first = "".join(_at_once(events))
+    gaps = [b.t_ns - a.t_ns for a, b in pairwise(events)]
     # Not all of it: then its time is that of the whole answer. Cheap first: most are short.
-    if 2 * len(first) > len(prompt) and _repeats(first, prompt):
-        raise WireError(
-            "the server repeats the prompt before its answer: that is no token, and its time no "
-            "TTFT. Switch it off where the server is started (echo, return_full_text, skip_prompt)"
-        )
+    for n in _leaps(gaps):
+        first = "".join(e.text for e in events[:n])
+        if 2 * len(first) > len(prompt) and _repeats(first, prompt):
+            raise WireError(
+                "the server repeats the prompt before its answer: that is no token, and its time "
+                "no TTFT. Switch it off where the server is started (echo, return_full_text, "
+                "skip_prompt)"
+            )
 
 
-def _at_once(events: Sequence[TokenEvent]) -> list[str]:
-    """Texts that came together first; none where nothing came later."""
-    for n, event in enumerate(events):
-        if n and event.t_ns - events[n - 1].t_ns > _AT_ONCE_NS:
-            return [e.text for e in events[:n]]
-    return []
+def _leaps(gaps: Sequence[int]) -> Iterator[int]:
+    """Numbers of events that came faster than any model goes, or than this one goes later."""
+    longest = 0
+    for n, gap in enumerate(gaps, 1):
+        if gap > max(_AT_ONCE_NS, _FASTER * longest):
+            later = gaps[n:]
+            slow = _FASTER * longest
+            if longest <= _AT_ONCE_NS or (later and median(later) > slow):
+                yield n
+        longest = max(longest, gap)
 
 
 def _repeats(text: str, prompt: str) -> bool:

@@ -20,6 +20,7 @@ from ..base import Ask
 from .channels import read_delta
 from .dialect import Options, Piece
 from .reading import (
+    failing,
     items,
     mapping,
     output_count,
@@ -203,6 +204,7 @@ def _read_choice(choice: Mapping[str, Any], piece: Piece) -> None:
     delta = choice.get("delta")
     said = mapping(choice.get("message") if delta is None else delta, "delta")
     read_delta(said, piece)
+    piece.whole = delta is None and choice.get("message") is not None
     plain = choice.get("text")
     if plain is not None:
         plain = text(plain, "text")
@@ -211,6 +213,9 @@ def _read_choice(choice: Mapping[str, Any], piece: Piece) -> None:
     piece.tokens = _tokens(choice)
     finish = word(choice.get("finish_reason"), "finish_reason")
     piece.finish = None if finish in _NO_FINISH else finish
+    native = choice.get("native_finish_reason")  # OpenRouter: what its own became
+    if isinstance(native, str):
+        piece.error = failing(native)
     _failed(choice.get("error") or said.get("error"), piece)
 
 

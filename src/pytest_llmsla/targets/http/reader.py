@@ -52,6 +52,8 @@ class StreamReader:
         self._read_ns: int | None = None
         self._alike: Alike | None = None
         self._last = b""
+        self._by_message = False
+        """Its parts come as messages: one that is like those before it is no repetition."""
         self._tries = 0
         self._size = 0
 
@@ -101,9 +103,12 @@ class StreamReader:
         piece = self._dialect.read(event)
         if piece.error is not None:
             raise WireError(f"the server reported an error in the stream: {piece.error}")
+        if piece.whole and not self._by_message and self._repeated(piece):
+            piece.text = piece.visible = ""
         if piece.text:
             if self.said.finish is not None:
                 raise WireError("generated text follows the finish reason: the stream is not sound")
+            self._by_message = self._by_message or piece.whole
             self._token(event.t_ns, piece.text, piece.visible, piece.tokens, piece.total)
             if event.name == "message":
                 self._learn(event.data, piece)
@@ -113,6 +118,11 @@ class StreamReader:
             self._bounded(len(self.said.events), "token events")
         self._note(event.t_ns, piece)
         return piece.done
+
+    def _repeated(self, piece: Piece) -> bool:
+        """MiniMax ends a stream with the whole message: what was streamed is no new text."""
+        seen, every = "".join(self.said.texts), "".join(e.text for e in self.said.events)
+        return piece.text == every != "" or piece.visible == seen != ""
 
     def _learn(self, data: bytes, piece: Piece) -> None:
         if self._tries < _TRIES + len(self.said.events) // 32:
