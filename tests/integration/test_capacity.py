@@ -162,10 +162,11 @@ def test_a_bucket_that_was_never_asked_passes_at_no_level(
     text = text.replace("max_new_tokens: 16", load)
     sla.write_text(text.replace("preset: fast", "preset: fast, max_seconds: 1"), "utf-8")
     assert run(["capacity", str(sla), "--min", "2", "--max", "2"]) != 0
-    said = capsys.readouterr().out
-    assert "capacity: none shown" in said
-    # On a busy machine the second is over before any request: then of neither bucket.
-    assert "nothing of it was measured" in said
+    # What its reason names first depends on how far a busy machine comes in the second.
+    assert "capacity: none shown" in capsys.readouterr().out
+    (log,) = (sla.parent / ".llmsla" / "capacity").glob("*/timelines.jsonl")
+    asked = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    assert not [x for x in asked if x["type"] == "request" and x["bucket"] == "long"]
 
 
 def under(sla: Path, load: str = "", more: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,9 +127,55 @@ def test_a_trace_that_cannot_do_is_told_before_it_is_waited_for(
     written(gated.path, **given)
     replaying(gated)
     result = gated.run("sla.yaml")
-    assert result.ret != 0
-    assert words in result.stdout.str()
-    assert not [line for line in lines(gated) if line["type"] == "start"]
+    assert result.ret == 4
+    assert words in result.stderr.str()
+    assert not gated.runs()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"at_s": 0}\n{"at_s": "soon"}\n', "day.jsonl:2: at_s is 'soon'; valid: a number from 0"),
+        ('{"at_s": 0}\nnot JSON\n', "day.jsonl:2 is not JSON"),
+        ('{"at_s": 0, "input_length": -3}\n', "day.jsonl:1: input_length is -3; valid: a whole"),
+        ('{"timestamp": 7}\n', "set workload.load.trace_unit to s or ms"),
+        ('{"when": 7}\n', "day.jsonl:1 has no time; a trace is one object a line"),
+        ("", "holds no request; it is one object a line"),
+    ],
+)
+def test_a_trace_that_is_none_is_told_while_tests_are_collected(
+    text: str, words: str, gated: Gated, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As any other bad input: exit 4, with the policy's line and the trace's, and no run begins."""
+    (gated.path / "day.jsonl").write_text(text, encoding="utf-8")
+    replaying(gated)
+    result = gated.run("--collect-only", "sla.yaml")
+    assert result.ret == 4
+    told = " ".join(result.stderr.str().split())
+    assert words in told
+    assert re.search(r"sla\.yaml:\d+ workload\.load\.trace: ", told)
+    assert llmsla(["plan", str(gated.path / "sla.yaml")]) == 4
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not gated.runs()
+
+
+def test_the_preset_in_force_says_how_much_a_trace_has_to_bring(gated: Gated) -> None:
+    """Enough for fast and too little for strict: what counts is what will be measured by."""
+    written(gated.path, gap_s=40.0)  # an hour brings each bucket 45 requests
+    replaying(gated)
+    assert gated.run("--collect-only", "sla.yaml").ret == 0
+    result = gated.run("--collect-only", "sla.yaml", "--sla-preset=strict")
+    assert result.ret == 4
+    assert "brings about 45 requests for bucket short" in result.stderr.str()
+
+
+def test_a_plan_of_a_trace_that_is_not_here_says_so(
+    gated: Gated, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it costs cannot be told of a trace that nobody can read."""
+    replaying(gated)
+    assert llmsla(["plan", str(gated.path / "sla.yaml")]) == 4
+    assert "cannot read the trace" in capsys.readouterr().err
 
 
 def test_lengths_that_no_bucket_has_are_told(gated: Gated) -> None:

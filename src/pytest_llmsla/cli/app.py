@@ -90,10 +90,12 @@ def plan(
     ] = False,
 ) -> int:
     """Say what a gate will cost: requests, tokens, minutes, and what decides."""
+    from ..gate import check_trace
     from ..policy import load_policy
     from . import plan as planning
 
     loaded = load_policy(sla, to_run=measure)
+    check_trace(loaded)
     speeds = None
     if measure:
         from .measure import measure as ask

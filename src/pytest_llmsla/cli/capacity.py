@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..finding import Finding, Limit, worst
+from ..gate import check_trace
 from ..load.search import Tried, search, summary
 from ..policy import LoadedPolicy, Policy, policy_from_mapping
 from ..reports import numbers
@@ -139,7 +140,7 @@ def _refuse(
             "or search without --rate"
         )
     for level in (lowest, highest):
-        _at(loaded, level, rate=rate)
+        check_trace(_at(loaded, level, rate=rate))
 
 
 def _remarks(policy: Policy, levels: Sequence[float], *, rate: bool) -> Iterator[str]:

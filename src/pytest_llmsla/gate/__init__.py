@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .core import Gate
 from .own_prompts import OwnPrompts
-from .plans import PEAK_PROMPT_TOKENS, PEAK_REQUESTS
+from .plans import PEAK_PROMPT_TOKENS, PEAK_REQUESTS, check_trace
 from .protocols import Progress, Run
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "OwnPrompts",
     "Progress",
     "Run",
+    "check_trace",
 ]

@@ -18,6 +18,7 @@ from ..runner import BucketPlan
 from ..stats import clean_units_to_pass
 from ..targets.base import Target, Timeouts
 from ..timeline import PEAK
+from ..verdict import limits_of
 from ..workload import PromptFactory
 from ..workload.trace import Trace, nearest_range, read_trace
 
@@ -29,6 +30,15 @@ _MOST_AHEAD = 10
 _OPEN_SIZE_SERVER = 256
 _OPEN_SIZE_HERE = 32
 _WHOLE_MIX = " (the mix stays as it is until the rarest bucket has its evidence)"
+
+
+def check_trace(loaded: LoadedPolicy) -> None:
+    """Refuse a policy whose trace could not be replayed, while nothing is loaded or measured.
+
+    Raises:
+        UsageError: as :meth:`Plans.check_trace`; a policy without a trace has none.
+    """
+    Plans(loaded, None, limits_of(loaded)).check_trace()
 
 
 class Plans:
@@ -57,18 +67,25 @@ class Plans:
         """Read the trace, where there is one, before anything is loaded.
 
         Raises:
-            UsageError: it cannot be used, or has no request for a bucket.
+            UsageError: it cannot be used, or has no request for a bucket; names the policy's line
+                and, where one line of the trace is wrong, that one.
         """
-        load = self._policy.workload.load
-        if load.kind != "trace" or self._trace is not None:
+        if self._policy.workload.load.kind != "trace" or self._trace is not None:
             return
+        try:
+            self._trace = self._usable_trace()
+        except UsageError as e:
+            raise UsageError(f"{self.loaded.source('workload.load.trace')}: {e}") from None
+
+    def _usable_trace(self) -> Trace:
+        load = self._policy.workload.load
         path = Path(self.loaded.base) / str(load.trace)
         trace = read_trace(path, load.trace_unit, load.trace_sha256)
         if load.rate is not None:
             trace = trace.at_rate(load.rate)
         self._shares = trace.shares(self._ranges(), self._shares)
         self._check_pace(trace, path)
-        self._trace = trace
+        return trace
 
     def _check_pace(self, trace: Trace, path: Path) -> None:
         """Refuse a trace that cannot bring each bucket the fewest requests that can PASS."""

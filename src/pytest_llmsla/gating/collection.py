@@ -38,10 +38,11 @@ def load_named(opts: Options, path: Path) -> LoadedPolicy:
         loaded = replace(loaded, path=path, base=path.parent)
         _refuse_unwritable(loaded)
         require_plan(loaded)
-        if opts.preset is None:
-            return loaded
-        _refuse_weaker(opts, loaded.policy.evidence.preset)
-        return loaded.with_preset(opts.preset)
+        if opts.preset is not None:
+            _refuse_weaker(opts, loaded.policy.evidence.preset)
+            loaded = loaded.with_preset(opts.preset)
+        _refuse_bad_trace(loaded)
+        return loaded
     except UsageError as e:
         raise pytest.UsageError(str(e)) from None
 
@@ -51,6 +52,14 @@ def _refuse_unwritable(loaded: LoadedPolicy) -> None:
     asked = "html" in loaded.policy.report.formats and "report.formats" in loaded.lines
     if asked and (lacking := html.missing()):
         raise UsageError(f"{loaded.source('report.formats')}: {lacking}")
+
+
+def _refuse_bad_trace(loaded: LoadedPolicy) -> None:
+    """Read it now, under the preset in force: how many requests it has to bring depends on that."""
+    if loaded.policy.load.kind == "trace":
+        from ..gate import check_trace  # most policies have none, and need none of this yet
+
+        check_trace(loaded)
 
 
 def _refuse_weaker(opts: Options, written: str) -> None:
