@@ -200,6 +200,17 @@ def test_totals_that_lag_to_a_natural_stop_are_one_token_an_event(
     assert got == Counted((*((t, 1) for t in stamps), *end), final, "usage_final", None)
 
 
+@pytest.mark.parametrize(("held", "exact"), [(1, True), (2, False)])
+def test_an_end_token_with_an_event_of_its_own_keeps_it_where_totals_lag(
+    held: int, exact: bool
+) -> None:
+    """Its id came before the finish; more ids than the total has left contradict it."""
+    found = [TokenEvent(t, "x", 1, i) for i, t in enumerate((10, 40, 70))]
+    got = ask([*found, TokenEvent(100, "", held)], (130, 4), finish=(125, "stop"))
+    assert (got.estimated is None) == exact
+    assert not exact or got.arrivals == ((10, 1), (40, 1), (70, 1), (100, 1))
+
+
 @pytest.mark.parametrize(
     ("stamps", "final", "finish", "tokens"),
     [

@@ -130,7 +130,7 @@ def by_evidence(
     if final and _fall(totals, final) is None and _one_behind(carriers, final, parts):
         placed = one_each(carriers)
         if parts.end is not None and final > len(placed):
-            placed.append((parts.end.t_ns, 1))
+            placed.append((parts.tail[0][0] if parts.tail else parts.end.t_ns, 1))
         return _counted(Placed(placed, None), "usage_final")
     return _doubted(_of_text(carriers, totals, final, parts), carriers, parts.end)
 
@@ -228,6 +228,8 @@ def _one_behind(carriers: Sequence[Carrier], final: int, parts: Parts) -> bool:
     if n < 3 or any(c.total != i or c.ids not in (None, 1) for i, c in enumerate(carriers)):
         return False
     ended = parts.end is not None and parts.end.by_token
+    if sum(k for _, k in parts.tail) not in (0, final - n):
+        return False
     if final != n and not (ended and final == n + 1):
         return False
     if carriers[0].ids is not None:
