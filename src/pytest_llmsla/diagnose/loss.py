@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from ..probes.card_samples import slowed_by
 from ..timeline import NS_PER_MS, Timeline
 from .bandwidth import bandwidth_of
 from .samples import Samples
@@ -29,6 +30,7 @@ BOUND = 0.6
 """Share of a card's memory bandwidth from which a step is called bound by it."""
 
 NOT_ATTRIBUTABLE = "not attributable"
+_MASKS = 1 << 32  # beyond it, a figure is no mask of reasons
 _QUEUES = ("queue", "client_queue")
 
 
@@ -249,7 +251,10 @@ def _signs(samples: Samples) -> list[dict[str, Any]]:
             clock = samples.median(column.replace("slowed", "sm_mhz"))
             at = "" if clock is None else f", usually at {clock:.0f} MHz"
             card = samples.about.get(column, column.partition("_")[0])
-            words = f"{card}: its clock was held down in {slow} of {len(values)} samples{at}"
+            masks = {int(v) for v in values if 0 < v < _MASKS}
+            why = dict.fromkeys(word for mask in sorted(masks) for word in slowed_by(mask))
+            by = f" ({', '.join(why)})" if why else ""
+            words = f"{card}: its clock was held down in {slow} of {len(values)} samples{by}{at}"
             out.append(_cause("throttling", None, words))
     return out
 

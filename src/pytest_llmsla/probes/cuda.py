@@ -70,15 +70,3 @@ class StepEvents:
             return []
         self._pool[self._used - 1][1].synchronize()
         return [float(a.elapsed_time(b)) for a, b in self._pool[: self._used]]
-
-    def read_between(self) -> list[float]:
-        """Device milliseconds between the end of a step and the start of the next, in order.
-
-        One value fewer than :meth:`read`: sampling, the copy of the token to the host, and the
-        time in which the device waits for the host.
-        """
-        if self._used < 2:
-            return []
-        used = self._pool[: self._used]
-        used[-1][1].synchronize()
-        return [float(used[i][1].elapsed_time(used[i + 1][0])) for i in range(len(used) - 1)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 
+from .high_water import high_water, proc_bytes
 from .listener import ListenerError, Member, Tree
 
 _PROC = Path("/proc")
@@ -53,7 +54,7 @@ class Processes:
         self.now = sum(sizes.values())
         self.sampled_peak = max(self.sampled_peak, self.now)
         for m, size in sizes.items():
-            mark = _high_water(m.pid)
+            mark = high_water(_PROC / str(m.pid), m.pid)
             self._unmarked = self._unmarked or mark is None
             self._marks[m] = max(self._marks.get(m, 0), mark or 0, size)
         self._sample_pss(list(sizes))
@@ -69,7 +70,7 @@ class Processes:
         began = time.perf_counter()
         total = 0
         for m in members:
-            one = _pss(m.pid)
+            one = proc_bytes(_PROC / str(m.pid) / "smaps_rollup", "Pss:")
             if one is None:
                 self._pss_allowed, self.pss = False, None
                 return
@@ -118,30 +119,3 @@ def _resident(m: Member) -> int | None:
         return None
     except psutil.Error as e:
         raise ListenerError(f"memory of pid {m.pid} ({m.name}) may not be read: {e}") from None
-
-
-def _high_water(pid: int) -> int | None:
-    """Peak resident bytes of another process since it began; None: not kept or not readable."""
-    try:
-        status = (_PROC / str(pid) / "status").read_text("ascii", "replace")
-    except OSError:
-        status = ""
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    try:
-        peak = getattr(psutil.Process(pid).memory_info(), "peak_wset", None)  # Windows
-    except psutil.Error:
-        return None
-    return peak if isinstance(peak, int) and peak > 0 else None
-
-
-def _pss(pid: int) -> int | None:
-    try:
-        rollup = (_PROC / str(pid) / "smaps_rollup").read_text("ascii", "replace")
-    except OSError:
-        return None
-    for line in rollup.splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return None

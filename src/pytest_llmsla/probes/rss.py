@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from .high_water import high_water
+
 _PROC = Path("/proc/self")
 
 
@@ -88,17 +90,8 @@ class RssWindow:
 
 def high_water_mark(proc: Path = _PROC) -> int | None:
     """Peak resident bytes of this process since its start (or the last restart); None: not kept."""
-    try:
-        status = (proc / "status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        status = ""
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    peak = getattr(psutil.Process().memory_info(), "peak_wset", None)  # Windows
-    if isinstance(peak, int) and peak > 0:
-        return peak
-    return _ru_maxrss()
+    mark = high_water(proc)
+    return _ru_maxrss() if mark is None else mark
 
 
 def _ru_maxrss() -> int | None:

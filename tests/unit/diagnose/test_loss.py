@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -149,7 +150,20 @@ def test_signs_have_no_share() -> None:
     assert [f["cause"] for f in found] == ["prefill", "preemption", "kv cache", "throttling"]
     assert [f["share"] for f in found[1:]] == [None] * 3
     assert "preempted 7 requests" in found[1]["evidence"]
-    assert "1 of 2 samples, usually at 1590 MHz" in found[3]["evidence"]
+    words = "1 of 2 samples (software power cap), usually at 1590 MHz"
+    assert words in found[3]["evidence"]
+
+
+def test_why_a_clock_was_held_down_is_said_once_and_only_where_it_is_known() -> None:
+    """Reasons of all samples together; a figure that is no mask gives none, and breaks nothing."""
+    columns = {"gpu_slowed": [0x40, 0x44, 0x1, -1.0, math.inf]}
+    found = attribute(load(4, 400, 10, columns=columns, about={"gpu_slowed": H200}), ALONE)
+    (slow,) = [f for f in found if f["cause"] == "throttling"]
+    assert "5 of 5 samples (hardware thermal slowdown, software power cap)" in slow["evidence"]
+    columns = {"gpu_slowed": [1.0, 1.0]}
+    found = attribute(load(4, 400, 10, columns=columns, about={"gpu_slowed": H200}), ALONE)
+    (slow,) = [f for f in found if f["cause"] == "throttling"]
+    assert slow["evidence"].endswith("2 of 2 samples")
 
 
 def test_a_loss_that_nothing_explains_is_not_attributable() -> None:

@@ -48,13 +48,12 @@ def steps(events: StepEvents, stream: Stream, durations: list[float], gap: float
 
 
 def test_each_step_has_its_own_time() -> None:
-    """The first step (prefill) and each decode step come back in order, with the gaps between."""
+    """The first step (prefill) and each decode step come back in order, without the gaps."""
     stream = Stream()
     events = StepEvents(stream.event)
     steps(events, stream, [50.0, 3.0, 4.0], gap=2.0)
     assert stream.waits == 0
     assert events.read() == [50.0, 3.0, 4.0]
-    assert events.read_between() == [2.0, 2.0]
 
 
 def test_no_wait_while_running() -> None:
@@ -92,7 +91,6 @@ def test_a_step_that_never_ended_has_no_time(ending: str) -> None:
         assert events.incomplete == 1
     else:
         assert events.read() == [5.0]
-        assert events.read_between() == []
 
 
 def test_end_without_start_and_nothing_at_all() -> None:
@@ -101,5 +99,4 @@ def test_end_without_start_and_nothing_at_all() -> None:
     events = StepEvents(stream.event)
     events.after()
     assert events.read() == []
-    assert events.read_between() == []
     assert events.steps == 0
