@@ -195,13 +195,22 @@ class TestAiperf:
         (run,) = read(self.slow_to_close(tmp_path, ending))
         assert {t.ttft_ms for t in run.timelines} == {16.0}
 
+    def test_a_server_that_is_slow_to_close_the_shortest_answer(self, tmp_path: Path) -> None:
+        """A millisecond of tokens, and a quarter of a second until the connection is closed."""
+        path = RAW["aiperf"](tmp_path, calls(ttft=0.6, gaps=(0.06,) * 7))
+
+        def change(row: Any) -> None:
+            row["metadata"]["request_end_ns"] += 250_000_000
+
+        assert len(read(edited(path, change, every=True))[0].timelines) == 60
+
     @pytest.mark.parametrize("ttft", [500, 700, 20_000])
     @pytest.mark.parametrize("factor", [1e-3, 1e-6])
     def test_another_unit_by_the_name_of_ms(
         self, ttft: float, factor: float, tmp_path: Path
     ) -> None:
         """From 0.5 ms on a TTFT is believed: seconds that are called ms are found by the clock."""
-        rows = [Call(start=60_000.0 * i, ttft=ttft, gaps=(0.1,) * 7) for i in range(60)]
+        rows = [Call(start=60_000.0 * i, ttft=ttft, gaps=()) for i in range(60)]
 
         def change(row: Any) -> None:
             for name in ("time_to_first_token", "request_latency"):
@@ -452,16 +461,24 @@ class TestGuidellm:
             with pytest.raises(UsageError, match="says 49 successful requests and holds 59"):
                 read(self.windowed(tmp_path, {"successful": 49, "errored": 1}, **{name: None}))
 
-    def test_a_failure_before_its_request_began(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("begun", "inside"), [(54.0, 1), (58.0, 0)])
+    def test_a_failure_before_its_request_began(
+        self, begun: float, inside: int, tmp_path: Path
+    ) -> None:
         """Where only the worker's own begin is on record, it decides, as the tool decides."""
-        path = self.windowed(tmp_path, {"successful": 49, "errored": 0})
+        path = self.windowed(tmp_path, {"successful": 49, "errored": inside})
 
         def change(doc: Any) -> None:
-            times = doc["benchmarks"][0]["requests"]["errored"][0]["info"]["timings"]
-            times |= {"request_start": None, "resolve_start": 1.7e9 + 58, "resolve_end": 1.7e9 + 59}
+            errored = doc["benchmarks"][0]["requests"]["errored"]
+            errored.append(json.loads(json.dumps(errored[0])))
+            late = {"request_start": 1.7e9 + 58, "resolve_end": 1.7e9 + 59}
+            errored[1]["info"]["timings"] |= late
+            times = errored[0]["info"]["timings"]
+            times |= {"request_start": None, "resolve_start": 1.7e9 + begun}
+            times["resolve_end"] = 1.7e9 + 59
 
         (run,) = read(edited(path, change))
-        assert [t.warmup for t in run.timelines if not t.ok] == [True]
+        assert [t.warmup for t in run.timelines if not t.ok] == [not inside, True]
 
     @pytest.mark.parametrize("status", ["errored", "cancelled"])
     def test_a_success_that_says_otherwise(self, status: str, tmp_path: Path) -> None:
