@@ -188,8 +188,9 @@ def test_a_first_text_that_counts_for_nothing_may_be_none_of_the_model_s(
     assert sum(k for _, k in got.arrivals) == 4
 
 
-@pytest.mark.parametrize(("final", "end"), [(4, ()), (5, ((125, 1),))])
-@pytest.mark.parametrize("ids", [None, 1])
+@pytest.mark.parametrize(
+    ("final", "end", "ids"), [(4, (), 1), (5, ((125, 1),), 1), (5, ((125, 1),), None)]
+)
 def test_totals_that_lag_to_a_natural_stop_are_one_token_an_event(
     final: int, end: tuple[tuple[int, int], ...], ids: int | None
 ) -> None:
@@ -214,16 +215,16 @@ def test_an_end_token_with_an_event_of_its_own_keeps_it_where_totals_lag(
 @pytest.mark.parametrize(
     ("stamps", "final", "finish", "tokens"),
     [
-        ((10, 620, 650, 680), 4, "stop", None),
+        ((10, 40, 70, 100), 4, "stop", None),
         ((10, 620, 650, 680), 5, "stop", None),
-        ((10, 40, 70, 100), 4, "stop", 5),
+        ((10, 40, 70, 100), 5, "stop", 5),
         ((10, 40, 70, 100), 5, "length", None),
         ((10, 40, 70, 100), 6, "stop", None),
         ((10, 40, 70, 100), 3, "stop", None),
     ],
     ids=[
+        "a counted end token, and none left for the first",
         "the prompt was read behind the first",
-        "likewise, an end token besides",
         "a tokenizer finds others",
         "no end token could be the last",
         "too many",

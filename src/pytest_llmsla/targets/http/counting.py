@@ -220,9 +220,12 @@ def _none_at_first(carriers: Sequence[Carrier], *, sure: bool) -> bool:
 def _one_behind(carriers: Sequence[Carrier], final: int, parts: Parts) -> bool:
     """True when each total counts the tokens before its own event: one token an event, surely.
 
-    The last may be an end token's. With one, a greeting that no total counts would look the same
-    but for its time: behind it the model has yet to read the prompt. So the first gap must be one
-    like the others of this answer, and a tokenizer, where there is one, must find all the tokens.
+    Ids settle it. Without them a greeting that no total counts, before tokens that are counted with
+    their events and a counted end token, shows the very same totals, and the first text would be no
+    first token. So the end token must be counted on top, which a greeting leaves no room for; and
+    should the server count something else that is not seen, the prompt would be read behind the
+    greeting: the first gap must be one like the others of this answer, and a tokenizer, where there
+    is one, must find all the tokens.
     """
     n = len(carriers)
     if n < 3 or any(c.total != i or c.ids not in (None, 1) for i, c in enumerate(carriers)):
@@ -230,10 +233,10 @@ def _one_behind(carriers: Sequence[Carrier], final: int, parts: Parts) -> bool:
     ended = parts.end is not None and parts.end.by_token
     if sum(k for _, k in parts.tail) not in (0, final - n):
         return False
-    if final != n and not (ended and final == n + 1):
+    if carriers[0].ids is not None:  # the server's own word on the first
+        return final == n or (ended and final == n + 1)
+    if not ended or final != n + 1:
         return False
-    if carriers[0].ids is not None:
-        return True  # the server's own word on the first
     first, *others = (b.t_ns - a.t_ns for a, b in pairwise(carriers))
     if first > _LIKE_OTHERS * max(others):
         return False
