@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from itertools import chain, repeat
 from random import Random
 from zlib import crc32
@@ -14,6 +15,39 @@ from .text import opening_words
 _SLOTS = 6  # at least 400 first tokens each with a vocabulary of 49,152
 _NUMBER = (1000, 10_000)
 _SALT = (10_000, 100_000)
+
+
+class _Beginnings:
+    """Beginnings of prompts that were given out: a Bloom filter of two bits each, in 4 MiB.
+
+    A long run gives out a hundred thousand prompts of eight beginnings each, which is too much to
+    keep. One that was never seen is taken for seen in 1 of 500 cases even then, and costs an
+    opening; the other way round it cannot fail. The digest is the same in every process, so that
+    a seed gives the same prompts.
+    """
+
+    _BITS = 1 << 25
+
+    def __init__(self) -> None:
+        self._bits = bytearray(self._BITS // 8)
+
+    def holds(self, head: Key, depth: int) -> bool:
+        """Whether it was given out as the first ``depth`` tokens of a prompt."""
+        return all(self._bits[at >> 3] >> (at & 7) & 1 for at in self._places(head, depth))
+
+    def add(self, head: Key, depth: int) -> bool:
+        """It is seen from now on; False where it was before."""
+        if self.holds(head, depth):
+            return False
+        for at in self._places(head, depth):
+            self._bits[at >> 3] |= 1 << (at & 7)
+        return True
+
+    def _places(self, head: Key, depth: int) -> tuple[int, int]:
+        key = f"{depth} {head!r}".encode("utf-8", "surrogatepass")
+        digest = blake2b(key, digest_size=8).digest()
+        whole = int.from_bytes(digest, "big")
+        return whole % self._BITS, (whole >> 32) % self._BITS
 
 
 class Openers:
@@ -30,26 +64,26 @@ class Openers:
     def __init__(self, ruler: Ruler, *, salted: bool = False) -> None:
         self._ruler = ruler
         self._salted = salted
-        # Their hashes: a long run gives out a hundred thousand, and two that are alike by chance
-        # cost one opening.
-        self._seen: list[set[int]] = [set() for _ in range(MAX_DEPTH + 1)]
+        self._seen = _Beginnings()
+        self._different = [0] * (MAX_DEPTH + 1)
+        """By depth: beginnings given out."""
         self._heads: dict[str, Key] = {}
 
     @property
     def firsts(self) -> int:
         """Different first tokens given out so far."""
-        return len(self._seen[1])
+        return self._different[1]
 
     def unseen(self, text: str, depth: int) -> bool:
         """Whether no prompt given out begins with the same ``depth`` user tokens."""
         head = self._ruler.head(text, depth)
-        return bool(head) and hash(head) not in self._seen[depth]
+        return bool(head) and not self._seen.holds(head, depth)
 
     def claim(self, text: str) -> None:
         """``text`` is given out."""
         head = self._ruler.head(text)
         for depth in range(1, MAX_DEPTH + 1):
-            self._seen[depth].add(hash(head[:depth]))
+            self._different[depth] += self._seen.add(head[:depth], depth)
 
     def walk(self, rng: Random, slot: int) -> Iterator[tuple[str, int]]:
         """``(opening, depth)``: the caller asks :meth:`unseen` again with the whole text.
@@ -76,8 +110,8 @@ class Openers:
             if not given and depth == MAX_DEPTH:
                 break
         raise TargetError(
-            f"no more distinct prompts: the tokenizer gave {len(self._seen[1])} different first "
-            f"tokens and {len(self._seen[MAX_DEPTH])} different starts of {MAX_DEPTH} tokens; "
+            f"no more distinct prompts: the tokenizer gave {self._different[1]} different first "
+            f"tokens and {self._different[MAX_DEPTH]} different starts of {MAX_DEPTH} tokens; "
             "check the target's encode(), or give prompt files of your own"
         )
 
