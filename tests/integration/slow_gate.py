@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 ENGINE = """
     import os, time
@@ -21,6 +22,7 @@ ENGINE = """
 
         def generate(self, prompt, *, max_new_tokens, sampling, system=None):
             if os.path.exists("hang"):
+                open("hanging", "w").close()
                 time.sleep(60)
             for i in range(max_new_tokens):
                 time.sleep(0.002)
@@ -113,6 +115,18 @@ class SlowGate:
         """Until the log of the newest run holds ``words`` so often."""
         until = time.monotonic() + _PATIENCE_S
         while self.log().count(words) < times:
-            assert run.poll() is None, run.communicate()[0]
-            assert time.monotonic() < until, self.log()[-2000:]
-            time.sleep(0.01)
+            self._demand(run, until)
+
+    def hang(self, run: subprocess.Popen[str]) -> None:
+        """Let the next request hang, and wait until it does."""
+        (self.path / "hang").touch()
+        until = time.monotonic() + _PATIENCE_S
+        while not (self.path / "hanging").exists():
+            self._demand(run, until)
+
+    def _demand(self, run: subprocess.Popen[str], until: float) -> None:
+        assert run.poll() is None, run.communicate(timeout=_PATIENCE_S)[0]
+        if time.monotonic() >= until:
+            run.kill()
+            pytest.fail(f"nothing came of it: {self.log()[-2000:]}")
+        time.sleep(0.01)

@@ -51,9 +51,7 @@ def test_a_request_that_hangs_is_ended_with_the_run(slow: SlowGate) -> None:
     """SIGTERM is like Ctrl-C, and an answer that never came is a failure: it may not vanish."""
     run = slow.start()
     slow.wait_for(MEASURED, 8, run)
-    (slow.path / "hang").touch()
-    before = slow.log().count('"type":"start"')
-    slow.wait_for('"type":"start"', before + 1, run)
+    slow.hang(run)
     run.send_signal(signal.SIGTERM)
     out, _ = run.communicate(timeout=60)
     assert run.returncode == pytest.ExitCode.INTERRUPTED, out
