@@ -20,6 +20,8 @@ import psutil
 from .errors import UsageError
 from .log import RunLog, read_run, utc_now
 from .log.strict_json import plain
+from .log.values import brief
+from .log.whole import kind_of
 from .policy import LoadedPolicy
 from .reports import json_report
 from .reports.found import timelines_at
@@ -31,7 +33,6 @@ _ENDS = ("end", "outcomes")
 _NOT_FACTS = ("type", "gate", "warnings", "prompt_lengths", "refused_options")
 """Of a ``target`` line: what is no fact, or is learnt while measuring."""
 _SHOWN = 12
-_BRIEF = 80
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,24 @@ class Earlier:
                 f"was measured under {was}. Evidence is continued under one policy only: undo the "
                 "change, or start a new run without --sla-resume."
             )
+        self._refuse_other_inputs(line, loaded)
+
+    def _refuse_other_inputs(self, line: Mapping[str, Any], loaded: LoadedPolicy) -> None:
+        """The policy names files, and is the same whatever stands in them."""
+        was, now = digests(line), inputs_of(loaded)
+        for name in dict.fromkeys((*was, *now)):
+            is_now = now.get(name, {"path": "its file", "sha256": None})
+            if name not in was:
+                why = "what was in it when that run began is not on record"
+            elif was[name] != is_now["sha256"]:
+                why = f"it was changed: its sha256 was {was[name]}, is {is_now['sha256']}"
+            else:
+                continue
+            raise UsageError(
+                f"--sla-resume {self.path}: {loaded.source(name)}: {is_now['path']}: {why}. Evidence "
+                "is continued with the same content only: restore the file, or start a new run "
+                "without --sla-resume."
+            )
 
     def refuse_other_target(self, gate: str | None, facts: Mapping[str, Any]) -> None:
         """Raise UsageError with what differs where another target was measured before."""
@@ -169,6 +188,12 @@ def earlier_run(path: Path) -> Earlier:
             f"--sla-resume {file}: that run could not measure: {why[:200]} What stopped it stays "
             "on its record: start a new run without --sla-resume."
         )
+    if log.end is not None and log.lacking:
+        raise UsageError(
+            f"--sla-resume {file}: it is not the file that its run wrote: {log.lacking[0]:.200}. "
+            "What is missing may have failed: give the whole file, or start a new run without "
+            "--sla-resume."
+        )
     earlier = Earlier(file, log, json_report.sha256(file))
     pid = _writer_of(earlier)
     if pid is not None:
@@ -209,6 +234,42 @@ def moved_on(log: RunLog) -> Iterator[str]:
             yield f"it was continued with another target: {what}"
 
 
+def inputs_of(loaded: LoadedPolicy) -> dict[str, dict[str, str | None]]:
+    """Files that a policy names and its own sha256 does not cover, with theirs, by key.
+
+    ``path`` as written; ``sha256`` None: it cannot be read. Prompts, and the code of a Python
+    target where it stands beside the policy. (A trace is in the policy by its content.)
+    """
+    prompts, found = loaded.policy.workload.prompts, dict[str, str]()
+    if isinstance(prompts, Mapping):
+        found = {f"workload.prompts.{bucket}": path for bucket, path in prompts.items()}
+    elif prompts != "builtin":
+        found = {"workload.prompts": prompts}
+    entry = getattr(loaded.policy.target, "entry", None)
+    if isinstance(entry, str):
+        module = f"{entry.partition(':')[0].replace('.', '/')}.py"
+        if loaded.resolve(module).is_file():
+            found["target.entry"] = module
+    return {
+        name: {"path": path, "sha256": _sha256(loaded.resolve(path))}
+        for name, path in found.items()
+    }
+
+
+def digests(line: Mapping[str, Any]) -> dict[str, object]:
+    """The sha256 of each file by key, of a ``run`` or ``gate`` line."""
+    return {
+        name: _mapping(said).get("sha256") for name, said in _mapping(line.get("inputs")).items()
+    }
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return json_report.sha256(path)
+    except OSError:
+        return None
+
+
 def refuse_repeating(loaded: LoadedPolicy) -> None:
     """Raise UsageError where prompts of the earlier part could be sent again."""
     work = loaded.policy.workload
@@ -240,7 +301,7 @@ def carry_over(earlier: Earlier, to: Path) -> None:
                 if earlier.log.truncated:
                     continue
                 line += b"\n"
-            if _type_of(line) not in _ENDS:
+            if kind_of(line) not in _ENDS:
                 after.write(line)
     if seen.hexdigest() != earlier.sha256:
         to.unlink()
@@ -250,25 +311,13 @@ def carry_over(earlier: Earlier, to: Path) -> None:
         )
 
 
-def _type_of(line: bytes) -> str | None:
-    if line.startswith((b'{"type":"request"', b'{"type":"start"')) or not line.strip():
-        return None
-    kind: str | None = json.loads(line).get("type")
-    return kind
-
-
 def differences(was: object, now: object, key: str = "") -> Iterator[str]:
     """``cpu.model: was 'A', is 'B'`` for everything that differs."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys((*was, *now)):
             yield from differences(was.get(name), now.get(name), f"{key}.{name}" if key else name)
     elif was != now:
-        yield f"{key}: was {_brief(was)}, is {_brief(now)}"
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _BRIEF else f"{text[: _BRIEF - 3]}..."
+        yield f"{key}: was {brief(was)}, is {brief(now)}"
 
 
 def _target(line: Mapping[str, Any]) -> dict[str, Any]:

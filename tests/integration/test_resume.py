@@ -432,3 +432,52 @@ def test_a_level_of_load_goes_on(gated: Gated) -> None:
         part = [t for t in mine if t.attempt == attempt]
         assert [t.unit for t in part] == [n // 4 for n in range(len(part))]
     assert found["units"] < len(mine) / 4
+
+
+def from_files(gated: Gated) -> Path:
+    """A policy whose prompts stand in a file that may be sent again; the file."""
+    path = gated.policy()
+    text = path.read_text("utf-8").replace(
+        "workload: {max_new_tokens: 8}",
+        "workload: {max_new_tokens: 8, warm_cache: true, "
+        "prompts: {short: short.txt, long: long.txt}}",
+    )
+    path.write_text(text, encoding="utf-8")
+    for name, words in (("short", 62), ("long", 125)):
+        lines = (" ".join([f"w{n}"] * words) for n in range(200))
+        (gated.path / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    return gated.path / "short.txt"
+
+
+def test_prompts_that_were_changed_between_the_parts(gated: Gated) -> None:
+    """The policy names the same file; what stands in it is not the same any more."""
+    file = from_files(gated)
+    assert gated.run("sla.yaml").ret == 0
+    killed = cut(gated.runs()[-1], 9)
+    assert resume(gated, killed).ret == 0
+    was = file.read_bytes()
+    file.write_bytes(was.replace(b"w7 ", b"v7 "))
+    result = resume(gated, killed)
+    assert result.ret == USAGE
+    result.stderr.fnmatch_lines(["*workload.prompts*: short.txt: it was changed: its sha256 was *"])
+    file.unlink()
+    assert resume(gated, killed).ret == USAGE
+    file.write_bytes(was)
+    log = lines(killed)
+    del log[0]["inputs"]["workload.prompts.long"]
+    rewrite(killed, log)
+    result = resume(gated, killed)
+    assert result.ret == USAGE
+    result.stderr.fnmatch_lines(["*long.txt: what was in it when that run began is not on record*"])
+
+
+def test_a_log_that_lost_lines_is_not_continued(gated: Gated) -> None:
+    """Going on would write a new end, and the new end would count it as whole."""
+    assert gated.run("sla.yaml").ret == 0
+    first = gated.runs()[-1]
+    log = lines(first)
+    del log[next(n for n, line in enumerate(log) if line["type"] == "resources")]
+    rewrite(first, log)
+    result = resume(gated, first)
+    assert result.ret == USAGE
+    result.stderr.fnmatch_lines(["*it is not the file that its run wrote: * 'resources' lines*"])

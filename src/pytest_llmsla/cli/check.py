@@ -11,9 +11,11 @@ from .. import baselines, judging
 from ..errors import UsageError
 from ..finding import EXIT_CODES
 from ..log import RunLog, read_run
+from ..log.values import brief
 from ..policy import LoadedPolicy, load_policy
 from ..reports import json_report
 from ..reports.found import timelines_at
+from ..resume import digests
 from . import imported
 
 _SAME_TARGET = (
@@ -90,6 +92,7 @@ def pooled(logs: Sequence[RunLog]) -> RunLog:
         in_flight=sum(log.in_flight for log in ordered),
         truncated=any(log.truncated for log in ordered),
         unreported=any(log.unreported for log in ordered),
+        lacking=[f"{log.path}: {words}" for log in ordered for words in log.lacking],
     )
     segment = attempt = 0
     for number, log in enumerate(ordered):
@@ -144,6 +147,11 @@ def _refuse_mixture(first: RunLog, other: RunLog) -> None:
         "policies": (first.run.get("policy"), other.run.get("policy")),
         "machines": (_machine(first), _machine(other)),
         "models": (_model(first), _model(other)),
+        "files": (digests(first.run), digests(other.run)),
+        **{
+            f"files of {key}": (digests(first.gates[key]), digests(other.gates[key]))
+            for key in first.gates.keys() & other.gates.keys()
+        },
         **{
             f"policies of {key}": (first.gates[key].get("policy"), other.gates[key].get("policy"))
             for key in first.gates.keys() & other.gates.keys()
@@ -179,13 +187,8 @@ def _difference(one: object, two: object) -> str:
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for key in sorted({*one, *two}, key=str):
             if one.get(key) != two.get(key):
-                return f"{key}: {_brief(one.get(key))} and {_brief(two.get(key))}"
-    return f"{_brief(one)} and {_brief(two)}"
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+                return f"{key}: {brief(one.get(key))} and {brief(two.get(key))}"
+    return f"{brief(one)} and {brief(two)}"
 
 
 def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
@@ -208,8 +211,8 @@ def _refuse_other_conditions(log: RunLog, release: LoadedPolicy) -> None:
     for key, was, now in pairs:
         found = [d for d in _differences(key, was, now) if "${" not in str(d[2])]
         if found:
-            was_so = ", ".join(f"{name} {_brief(one)}" for name, one, _ in found)
-            is_so = ", ".join(f"{name} {_brief(two)}" for name, _, two in found)
+            was_so = ", ".join(f"{name} {brief(one)}" for name, one, _ in found)
+            is_so = ", ".join(f"{name} {brief(two)}" for name, _, two in found)
             raise UsageError(
                 f"{log.path}: was measured with {was_so}, but {release.where} says "
                 f"{is_so}. Measure again under this policy, or judge by the one of the run"

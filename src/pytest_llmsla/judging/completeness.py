@@ -11,6 +11,8 @@ from ..resume import moved_on
 from ..verdict import limits_of
 from .outcomes import RAN, Outcome, in_words
 
+_SHOWN = 5
+
 
 def unmeasured(
     gates: list[JudgedGate], findings: list[Finding], outcomes: Mapping[str, Outcome] | None
@@ -79,6 +81,15 @@ def not_whole(log: RunLog, gates: list[JudgedGate]) -> list[dict[str, str]]:
                 "id": "tests",
                 "reason": "what became of its tests is not on record: the run was ended before it "
                 "could be written, and one may have failed",
+            }
+        )
+    if log.lacking:
+        more = f" and {len(log.lacking) - _SHOWN} more" if len(log.lacking) > _SHOWN else ""
+        out.append(
+            {
+                "id": "log",
+                "reason": "it is not the file that its run wrote, and what is missing may have "
+                f"failed. It lacks or has too many: {'; '.join(log.lacking[:_SHOWN])}{more}",
             }
         )
     out += [{"id": "resume", "reason": words} for words in moved_on(log)]

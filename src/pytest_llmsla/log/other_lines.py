@@ -23,7 +23,7 @@ _VERDICTS = get_args(Verdict)
 
 def check_run(line: Mapping[str, Any]) -> None:
     """Raise ValueError or TypeError where a ``run`` line cannot be used."""
-    for name in ("host", "sources", "target"):
+    for name in ("host", "sources", "target", "inputs"):
         mapping(line, name)
 
 
@@ -38,6 +38,7 @@ def _check_gate(line: Mapping[str, Any]) -> None:
     if not text(line["gate"], "gate"):
         raise ValueError("gate is empty; valid: a test's node id")
     mapping(line, "sources")
+    mapping(line, "inputs")
 
 
 def _check_target(line: Mapping[str, Any]) -> None:
@@ -127,6 +128,11 @@ def _check_end(line: Mapping[str, Any]) -> None:
         text(each["reason"], "measuring reason")
         if "concurrency" in each:
             _level_or_none(each)
+    for section in listed(line.get("lines") or [], "lines"):
+        if not isinstance(section, Mapping):
+            raise TypeError(f"lines holds {section!r:.40}; valid: an object of counts by type")
+        for kind, count in section.items():
+            whole(count, f"lines of {kind}", least=1)
 
 
 def _check_outcomes(line: Mapping[str, Any]) -> None:

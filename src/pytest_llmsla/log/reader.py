@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from ..timeline import Timeline
 from . import other_lines, request_lines
 from .strict_json import parse
 from .values import LARGEST
+from .whole import Lines, lacking
 from .writer import SCHEMA
 
 
@@ -43,6 +44,8 @@ class RunLog:
     """The last line was cut (a killed run)."""
     unreported: bool = False
     """It ended before what became of its tests was written, as it was to be."""
+    lacking: list[str] = field(default_factory=list)
+    """What its run wrote and the file does not hold, or holds elsewhere or twice."""
 
 
 def read_run(path: Path) -> RunLog:
@@ -126,6 +129,8 @@ class _Reader:
         """Every ``start`` line in its place: when it says that the request was sent."""
         self._done: dict[str, Timeline] = {}
         self._segment = 0
+        self._lines = Lines()
+        self._lines.add("run")
 
     def take(self, record: object) -> None:
         """One line after the first.
@@ -152,6 +157,8 @@ class _Reader:
             self._other(kind, record)
         else:
             raise ValueError(f"unknown line type {kind!r:.80}")
+        if log.end is None:
+            self._lines.add(kind)
 
     def _begin(self, t: Timeline, start: Mapping[str, Any]) -> None:
         done = self._done.get(t.id)
@@ -211,7 +218,20 @@ class _Reader:
             self._done.values(), key=lambda t: (t.segment, self._sent(t), turn.get(t.id, len(turn)))
         )
         _check_gapless(self.log)
+        self.log.lacking = list(self._lacking())
         return self.log
+
+    def _lacking(self) -> Iterator[str]:
+        log = self.log
+        measured = ((t.gate, t.segment) for t in log.timelines)
+        yield from lacking(log.run, log.gates, log.targets, log.segments, measured)
+        if log.end is None:
+            return  # so it is not whole anyway
+        said = log.end.get("lines")
+        if said is not None:
+            yield from self._lines.differ(said)
+        elif log.run.get("version") is not None:
+            yield "how many lines it has (lines of the end line)"
 
     def _sent(self, t: Timeline) -> int:
         """When it was sent. A start line is written then, in the order of sending; a request's own

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_BRIEF = 80
 LARGEST = 2**63 - 1
 """Times and counts fit 64 bits with sign; larger ones are damage and overflow a float."""
 
@@ -102,3 +103,9 @@ def listed(value: object, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"{name} is {value!r:.80}; valid: a list")
     return value
+
+
+def brief(value: object) -> str:
+    """A value of a line in a message: as Python writes it, at most 80 characters."""
+    said = repr(value)
+    return said if len(said) <= _BRIEF else f"{said[: _BRIEF - 3]}..."

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from ..timeline import Arrivals, Timeline
 from .request_lines import to_line
 from .strict_json import plain
+from .whole import Lines, lines_of
 
 SCHEMA = "llmsla-timelines/1"
 
@@ -34,19 +35,28 @@ class RunWriter:
         self.path = path
         self._keep_text = keep_text
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A run that goes on has lines already; another's words after its end are none of these.
+        self._lines = lines_of(path) if segments else Lines()
         self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
         self._lock = threading.Lock()
         self._segment = segments - 1
         self._origin = 0
 
     def line(self, record: Mapping[str, Any]) -> None:
-        """Write one line of any type; a value that JSON cannot hold is written as its text."""
+        """Write one line of any type; a value that JSON cannot hold is written as its text.
+
+        An ``end`` line is given how many lines of each kind stand before it.
+        """
         self._write(plain(record))
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        kind = str(record.get("type", "run"))
         with self._lock:
+            if kind == "end":
+                record = {**record, "lines": self._lines.listed()}
+            text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
             self._file.write(text + "\n")
+            self._lines.add(kind)
             self._file.flush()
 
     def segment(self, origin_ns: int, **extra: Any) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from ..log import SCHEMA, utc_now
 from ..policy import LoadedPolicy
 from ..probes import host
+from ..resume import inputs_of
 from ..targets.base import Target
 from ..verdict import limits_of
 
@@ -67,6 +68,7 @@ def _recorded(loaded: LoadedPolicy, key: str | None) -> dict[str, Any]:
         "policy_path": None if loaded.path is None else str(loaded.path),
         "policy_base": str(loaded.base.absolute()),
         "policy_sha256": loaded.sha256,
+        "inputs": inputs_of(loaded),
         "written_preset": loaded.written_preset,
         "target": {"kind": policy.target.kind, "model": getattr(policy.target, "model", None)},
         "sources": {limit.id: limit.source for limit in limits_of(loaded, key)},
