@@ -74,11 +74,17 @@ def _some(stem: str, value: object, names: tuple[str, ...]) -> Iterator[tuple[st
 
 
 def _policy(stem: str, policy: object) -> Iterator[tuple[str, object]]:
-    """What the policy says of the measurement: limits and evidence may change, no other key."""
+    """What the policy says of the measurement: limits and evidence may change, no other key.
+
+    A trace is known by its content where that is on record, wherever the file lies.
+    """
     if not isinstance(policy, Mapping):
         return
+    known = ((policy.get("workload") or {}).get("load") or {}).get("trace_sha256")
     for group in _POLICY:
         for name, value in _leaves(f"{stem} {group}", policy.get(group)):
+            if known and name == f"{stem} workload.load.trace":
+                continue
             if group != "target" or name.rpartition(".")[2] not in _NOT_MEASURED:
                 yield name, value
     buckets = policy.get("buckets") or ()
