@@ -134,9 +134,9 @@ class Earlier:
             else:
                 continue
             raise UsageError(
-                f"--sla-resume {self.path}: {loaded.source(name)}: {is_now['path']}: {why}. Evidence "
-                "is continued with the same content only: restore the file, or start a new run "
-                "without --sla-resume."
+                f"--sla-resume {self.path}: {loaded.source(name)}: {is_now['path']}: {why}. "
+                "Evidence is continued with the same content only: restore the file, or start a "
+                "new run without --sla-resume."
             )
 
     def refuse_other_target(self, gate: str | None, facts: Mapping[str, Any]) -> None:

@@ -125,6 +125,18 @@ def test_it_may_be_continued_again(gated: Gated, killed: Path) -> None:
     }
 
 
+def test_a_run_that_ended_before_it_measured_goes_on(gated: Gated) -> None:
+    """Killed while the model was loaded: all that stands there is who ran what."""
+    assert gated.run("sla.yaml").ret == 0
+    first = gated.runs()[-1]
+    empty = first.parents[1] / "empty"
+    empty.mkdir()
+    rewrite(empty, [line for line in lines(first) if line["type"] in ("run", "gate")])
+    assert resume(gated, empty).ret == 0
+    again = cut(gated.runs()[-1], 9)
+    assert resume(gated, again).ret == 0
+
+
 def test_a_decided_run_measures_nothing_more(gated: Gated) -> None:
     """What is decided is not asked again; the verdict stays."""
     assert gated.run("sla.yaml").ret == 0

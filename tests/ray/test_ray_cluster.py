@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,26 @@ def test_a_worker_that_says_nothing_any_more_is_lost(
     assert all("said nothing for 5 s" in (t.error or "") for t in lost)
     assert len(sink.judged) == 100
     assert len(facts["lost"]) == 1
+
+
+def test_a_head_that_was_away_takes_nobody_for_lost(
+    cluster: Any, server: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the workers said meanwhile lies ready: they were not silent, nobody listened."""
+    monkeypatch.setattr("pytest_llmsla.load.ray_crew._POLL_S", 0.5)
+    monkeypatch.setattr("pytest_llmsla.load.ray_crew._SILENT_S", 0.5)
+    spec = spec_of(server)
+    target = target_of(spec)
+    crew = RayCrew(target, spec, 6, Timeouts())
+    try:
+        sink = Records(after=30, then=lambda: time.sleep(3))
+        assert drive(crew, target, sink, 60, concurrency=6) == "requests"
+        facts = crew.facts()
+    finally:
+        crew.close()
+        target.close()
+    assert facts["lost"] == []
+    assert all(t.ok for t in sink.judged)
 
 
 def test_a_worker_whose_thread_ends_is_lost(cluster: Any, server: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gate_samples import log_lines_of, plain_json, policy, reading, timeline, write_log
 from pytest_llmsla.errors import UsageError
 from pytest_llmsla.judging import build_report, judge_log
-from pytest_llmsla.log import read_run
+from pytest_llmsla.log import RunWriter, read_run
 from pytest_llmsla.resume import earlier_run
 
 Lines = list[dict[str, Any]]
@@ -233,3 +233,28 @@ def test_what_was_cut_out_does_not_come_back_by_going_on(tmp_path: Path) -> None
         UsageError, match="0 'problem' lines after clock segment 2 begins instead of 1"
     ):
         earlier_run(path)
+
+
+@pytest.mark.parametrize("lines_said", [0, False, {}, "3", [3], [{"run": 0}], [{"run": "1"}]])
+def test_counts_that_are_none_are_a_damaged_line(tmp_path: Path, lines_said: object) -> None:
+    """Refused with the line's number, not taken for no counts at all."""
+    path = tmp_path / "t.jsonl"
+    lines = whole(path)
+    lines[at(lines, "end")]["lines"] = lines_said
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    with pytest.raises(UsageError, match="lines"):
+        read_run(path)
+
+
+def test_an_interruption_between_a_line_and_its_count(tmp_path: Path) -> None:
+    """A signal may come right after the line was written: the end counts what stands there."""
+    path = tmp_path / "t.jsonl"
+    writer = RunWriter(path)
+    writer.line({"type": "run"})
+    writer.segment(0)
+    with path.open("a", encoding="utf-8") as f:
+        f.write('{"type":"start"}\n')
+    writer.line({"type": "end", "reason": "interrupted"})
+    writer.close()
+    end = json.loads(path.read_text("utf-8").splitlines()[-1])
+    assert end["lines"] == [{"run": 1}, {"segment": 1, "start": 1}]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..log import RunLog
+from ..resume import digests
 
 _PACKAGES = (
     "pytest-llmsla",
@@ -63,8 +64,10 @@ def _facts(log: RunLog) -> Iterator[tuple[str, object]]:
         yield from _some(stem, target, _TARGET)
         yield from _some("server", target.get("server"), _SERVER)
     yield from _policy("policy", log.run.get("policy"))
+    yield from _prompts("policy", log.run)
     for key, line in sorted(log.gates.items()):
         yield from _policy(f"policy of {key}", line.get("policy"))
+        yield from _prompts(f"policy of {key}", line)
 
 
 def _some(stem: str, value: object, names: tuple[str, ...]) -> Iterator[tuple[str, object]]:
@@ -80,7 +83,7 @@ def _policy(stem: str, policy: object) -> Iterator[tuple[str, object]]:
     """
     if not isinstance(policy, Mapping):
         return
-    known = ((policy.get("workload") or {}).get("load") or {}).get("trace_sha256")
+    known = dict(_leaves("", policy.get("workload"))).get(".load.trace_sha256")
     for group in _POLICY:
         for name, value in _leaves(f"{stem} {group}", policy.get(group)):
             if known and name == f"{stem} workload.load.trace":
@@ -93,6 +96,13 @@ def _policy(stem: str, policy: object) -> Iterator[tuple[str, object]]:
     for key in ("bursts", "estimated"):
         yield f"{stem} itl.{key}", (policy.get("itl") or {}).get(key)
     yield f"{stem} tgs.concurrency", (policy.get("tgs") or {}).get("concurrency")
+
+
+def _prompts(stem: str, line: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Prompt files by their content. A target's own code is what is compared, and may differ."""
+    for key, sha256 in digests(line).items():
+        if key.startswith("workload.prompts"):
+            yield f"{stem} {key} sha256", sha256
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, object]]:

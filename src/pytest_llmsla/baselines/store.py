@@ -63,8 +63,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def cut_short(log: RunLog) -> bool:
-    """True for a run that did not come to its end."""
-    return log.end is None or log.truncated or log.end.get("reason") == "interrupted"
+    """True for a run that did not come to its end, or of which something is missing."""
+    ended = log.end is not None and log.end.get("reason") != "interrupted"
+    return not ended or log.truncated or log.unreported or bool(log.lacking)
 
 
 def load(path: Path) -> StoredRun:
@@ -92,6 +93,8 @@ def stored(path: Path) -> tuple[list[StoredRun], list[tuple[Path, str]]]:
             continue
         if cut_short(run.log):
             words = "it was killed, interrupted or is cut short, so part of it is missing"
+            if run.log.lacking:
+                words = f"it is not all that its run wrote: {run.log.lacking[0]}"
             left_out.append((file, words))
         else:
             runs.append(run)

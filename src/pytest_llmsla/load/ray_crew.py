@@ -5,6 +5,7 @@ Ray is loaded only when a policy names it (``workload.load.workers``).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -109,8 +110,9 @@ class RayCrew:
             self._started = _connect(ray, address)
             args = (dict(spec), learnt(target), size, timeouts)
             self._workers, self._lost = _start(ray, workers, args)
-            for worker in self._workers:
-                self._read_clock(worker, _FIRST_READINGS)
+            for worker in list(self._workers):
+                if why := self._read_clock(worker, _FIRST_READINGS):
+                    self._lose(worker, why)
         except BaseException:
             self.close()
             raise
@@ -191,49 +193,63 @@ class RayCrew:
         worker.pending = None
         try:
             block = self._ray.get(ref, timeout=_SILENT_S)
-            arrived, worker.handed = self._arrived(worker.handed)
-            self._ray.get(arrived, timeout=_SILENT_S)  # raises what one of them raised
         except self._ray.exceptions.RayError as e:
             self._lose(worker, _why(e))
             return
-        now = self._clock()
-        if now - worker.read_at > _READ_AGAIN_NS:
-            self._read_clock(worker, 1)
+        now, why = self._clock(), self._refused(worker)
+        if why is None and now - worker.read_at > _READ_AGAIN_NS:
+            why = self._read_clock(worker, 1)
+        # Whatever became of it: what it measured before is measured.
         for t in unpack(block, worker.alignment.shift_ns(now)):
             blank = worker.jobs.pop(t.id, None)
             if blank is not None:
                 self._out.append(replace(t, scheduled_ns=blank.scheduled_ns, prompt=blank.prompt))
+        if why is not None:
+            self._lose(worker, why)
 
-    def _arrived(self, handed: list[Any]) -> tuple[list[Any], list[Any]]:
-        if not handed:
-            return [], []
-        arrived, not_yet = self._ray.wait(handed, num_returns=len(handed), timeout=0)
-        return arrived, not_yet
+    def _refused(self, worker: _Worker) -> str | None:
+        """Why a request that was handed over did not arrive; None where none is known to."""
+        if not worker.handed:
+            return None
+        try:
+            arrived, worker.handed = self._ray.wait(
+                worker.handed, num_returns=len(worker.handed), timeout=0
+            )
+            self._ray.get(arrived, timeout=_SILENT_S)  # raises what one of them raised
+        except self._ray.exceptions.RayError as e:
+            return _why(e)
+        return None
 
     def _lose_the_silent(self) -> None:
         latest = self._clock() - round((_POLL_S + _SILENT_S) * NS_PER_S)
         for worker in list(self._workers):
-            if worker.pending is not None and worker.asked_at < latest:
+            if worker.pending is None or worker.asked_at >= latest:
+                continue
+            # It may have spoken long ago, while nobody listened here.
+            if not self._ray.wait([worker.pending], timeout=0)[0]:
                 self._lose(worker, f"it said nothing for {_POLL_S + _SILENT_S:.0f} s")
-                self._ray.kill(worker.actor)
 
-    def _read_clock(self, worker: _Worker, times: int) -> None:
+    def _read_clock(self, worker: _Worker, times: int) -> str | None:
+        """Align its clock; why that was not possible, None where it was."""
         if worker.alignment.same:
-            return
+            return None
         try:
             for _ in range(times):
                 before = self._clock()
                 there = self._ray.get(worker.actor.clock.remote(), timeout=_POLL_S)
                 worker.alignment.add(Reading(before, there, self._clock()))
         except self._ray.exceptions.RayError as e:
-            self._lose(worker, _why(e))
+            return _why(e)
         worker.read_at = self._clock()
+        return None
 
     def _lose(self, worker: _Worker, why: str) -> None:
-        """A worker is gone: what it had in flight are errors."""
+        """A worker is gone: what it had in flight are errors, and it sends nothing any more."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
+        with contextlib.suppress(Exception):  # its machine may be gone as well
+            self._ray.kill(worker.actor)
         reason = f"{worker.name} was lost ({why})"
         self._lost.append(f"{reason}, with {len(worker.jobs)} requests in flight")
         self._fail(worker.jobs.values(), reason)

@@ -20,6 +20,8 @@ from .blocks import Block, pack
 
 _STEP_NS = 1_000_000  # how soon a request that was handed over is seen
 _MOST_IN_A_BLOCK = 256
+_STUCK_NS = 30 * NS_PER_S
+"""The thread that sends is at work every few milliseconds; so long after, it will not be again."""
 
 Given = tuple[Ask, Timeline, int | None]
 """What to ask, its identity, and when it is due on this worker's clock (None: now)."""
@@ -42,6 +44,7 @@ class Worker:
 
         self._problem: str | None = None
         self._ended_by: BaseException | None = None
+        self._at_work = time.perf_counter_ns()
         try:
             self._target = again(spec, known)
         except LlmslaError as e:
@@ -78,7 +81,7 @@ class Worker:
         """Requests to send, each when it is due.
 
         Raises:
-            LlmslaError: the thread that sends has ended.
+            LlmslaError: the thread that sends has ended, or is stuck.
         """
         self._demand()
         self._given.put(jobs)
@@ -87,7 +90,8 @@ class Worker:
         """Requests that ended, as soon as there is one; an empty block after ``seconds``.
 
         Raises:
-            LlmslaError: the thread that sends has ended, and with it what was in flight.
+            LlmslaError: the thread that sends has ended, or is stuck, and with it what was in
+                flight.
         """
         out: list[Timeline] = []
         if self._ended.empty():
@@ -112,6 +116,10 @@ class Worker:
     def _demand(self) -> None:
         if self._ended_by is not None:
             raise InternalError(f"the thread that sends has ended: {say(self._ended_by)}")
+        if time.perf_counter_ns() - self._at_work > _STUCK_NS:
+            raise InternalError(
+                f"the thread that sends has stood still for {_STUCK_NS // NS_PER_S} s"
+            )
 
     # -- the thread that sends and stamps
 
@@ -126,6 +134,7 @@ class Worker:
         count = 0
         try:
             while True:
+                self._at_work = time.perf_counter_ns()
                 for jobs in self._new(wait=not due and not self._crew.in_flight):
                     if jobs is None:
                         return

@@ -128,7 +128,7 @@ def _check_end(line: Mapping[str, Any]) -> None:
         text(each["reason"], "measuring reason")
         if "concurrency" in each:
             _level_or_none(each)
-    for section in listed(line.get("lines") or [], "lines"):
+    for section in [] if line.get("lines") is None else listed(line["lines"], "lines"):
         if not isinstance(section, Mapping):
             raise TypeError(f"lines holds {section!r:.40}; valid: an object of counts by type")
         for kind, count in section.items():

@@ -30,16 +30,16 @@ class RunWriter:
     Safe to call from several threads. Raises OSError where the disk refuses.
     """
 
-    def __init__(self, path: Path, *, keep_text: bool = False, segments: int = 0) -> None:
-        """``segments``: clock segments that the file holds already."""
+    def __init__(self, path: Path, *, keep_text: bool = False, segments: int | None = None) -> None:
+        """``segments``: the file is a run's that goes on, and holds so many clock segments."""
         self.path = path
         self._keep_text = keep_text
         path.parent.mkdir(parents=True, exist_ok=True)
         # A run that goes on has lines already; another's words after its end are none of these.
-        self._lines = lines_of(path) if segments else Lines()
+        self._lines = Lines() if segments is None else lines_of(path)
         self._file: TextIO = path.open("a", encoding="utf-8", newline="\n")
         self._lock = threading.Lock()
-        self._segment = segments - 1
+        self._segment = (segments or 0) - 1
         self._origin = 0
 
     def line(self, record: Mapping[str, Any]) -> None:
@@ -53,6 +53,9 @@ class RunWriter:
         kind = str(record.get("type", "run"))
         with self._lock:
             if kind == "end":
+                if record.get("reason") == "interrupted":
+                    # The signal may have come between a line and its count.
+                    self._lines = lines_of(self.path)
                 record = {**record, "lines": self._lines.listed()}
             text = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
             self._file.write(text + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,45 @@ def test_a_trace_is_known_by_its_content(
     found = compared(base, stored(tmp_path, 9, edit=replayed(path, sha)))
     assert ("other policy workload.load.trace" in found.reason) != same
     assert found.reason.startswith("refused: ") != same
+
+
+def test_prompts_are_known_by_their_content(tmp_path: Path) -> None:
+    """Other texts under the same name are another workload; other code is what is compared."""
+
+    def inputs(prompts: str, code: str) -> Edit:
+        def edit(run: dict[str, Any]) -> None:
+            run["inputs"] = {
+                "workload.prompts": {"path": "q.txt", "sha256": prompts * 64},
+                "target.entry": {"path": "engine.py", "sha256": code * 64},
+            }
+
+        return edit
+
+    base = baseline(tmp_path / "base", edit=inputs("a", "a"))
+    assert compared(base, stored(tmp_path, 8, edit=inputs("a", "b"))).verdict == "pass"
+    found = compared(base, stored(tmp_path, 9, edit=inputs("b", "a")))
+    assert found.verdict == "error"
+    assert "other policy workload.prompts sha256" in found.reason
+
+
+def test_a_stored_run_that_lost_lines_is_left_out(tmp_path: Path) -> None:
+    """Without its last, quick requests it would make the baseline look slower than it was."""
+    base = baseline(tmp_path / "base")
+    assert gone(base / "run02" / "timelines.jsonl") > 0
+    found = compared(base, stored(tmp_path, 9))
+    assert found.verdict == "inconclusive"
+    ((path, why),) = found.left_out
+    assert "run02" in str(path)
+    assert "it is not all that its run wrote" in why
+
+
+def gone(path: Path) -> int:
+    """Cut the last requests out of a log; how many lines went."""
+    log = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    ids = [line["id"] for line in log if line["type"] == "request"][-5:]
+    kept = [line for line in log if line.get("id") not in ids]
+    path.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
+    return len(log) - len(kept)
 
 
 def test_runs_of_other_machines_are_left_out_and_told(tmp_path: Path) -> None:
