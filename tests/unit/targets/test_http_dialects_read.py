@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from pytest_llmsla.targets.base import Recorder
 from pytest_llmsla.targets.http.dialect import Piece
 from pytest_llmsla.targets.http.openai import OpenAIChat, OpenAICompletions
+from pytest_llmsla.targets.http.reader import StreamReader
 from pytest_llmsla.wire.errors import WireError
 from pytest_llmsla.wire.sse import Event
 
@@ -90,6 +92,24 @@ def test_a_whole_message_in_one_event_is_read() -> None:
     """Servers that cannot stream send one."""
     got = read({"choices": [{"message": {"content": "all"}, "finish_reason": "stop"}]})
     assert got == Piece(text="all", visible="all", whole=True, finish="stop")
+
+
+@pytest.mark.parametrize(("last", "tokens"), [("xx", [1, 1]), ("other", [1, 1, 2])])
+def test_a_message_that_repeats_the_stream_brings_no_tokens(last: str, tokens: list[int]) -> None:
+    """Its logprobs were counted as they came: twice as many tokens would halve every time."""
+    reader = StreamReader(OpenAIChat("m"), Recorder(), 64)
+
+    def take(at: int, content: str, key: str, finish: str | None) -> None:
+        entries = [{"token": "x", "logprob": -0.1}] * (2 if finish else 1)
+        choice = {key: {"content": content}, "logprobs": {"content": entries}}
+        chunk = {"choices": [{"index": 0, **choice, "finish_reason": finish}]}
+        reader.event(Event(at, "message", json.dumps(chunk).encode()))
+
+    take(1, "x", "delta", None)
+    take(2, "x", "delta", None)
+    take(3, last, "message", "stop")
+    assert [event.tokens for event in reader.said.events] == tokens
+    assert reader.complete
 
 
 def test_finish_and_text_may_share_an_event() -> None:

@@ -111,6 +111,119 @@ def test_a_first_block_in_the_model_s_own_words_is_an_answer(first: str) -> None
     refuse_echo([TokenEvent(0, first), TokenEvent(10**9, "x")], PROMPT)
 
 
+LONG = " ".join(f"word{i}" for i in range(400))
+SHORT = "Explain how photosynthesis works"
+MS = 10**6
+
+
+def timed(*parts: tuple[float, str], then_ms: float, pace_ms: float = 20) -> list[TokenEvent]:
+    """``parts`` at their times, then ten words of an answer of its own."""
+    own = [(then_ms + pace_ms * i, f" own{i}") for i in range(10)]
+    return [TokenEvent(round(at * MS), text) for at, text in (*parts, *own)]
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [slice(320), slice(80, 400), slice(200), slice(100, 301), slice(1, 400)],
+    ids=["its first 80 %", "its last 80 %", "half of it", "its middle", "all but a word"],
+)
+def test_half_of_a_long_prompt_is_an_echo_that_was_cut(cut: slice) -> None:
+    """By a limit on what is echoed: it is no more the model's than all of it."""
+    first = "You said: " + " ".join(LONG.split()[cut])
+    with pytest.raises(WireError, match="repeats the prompt"):
+        refuse_echo(timed((0, first), then_ms=200), LONG)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first"),
+    [
+        (LONG, " ".join(LONG.split()[:190])),
+        (" ".join(LONG.split()[:50]), " ".join(LONG.split()[:40])),
+        (LONG, " ".join(f"{w} x" if i % 7 == 6 else w for i, w in enumerate(LONG.split()[:300]))),
+    ],
+    ids=["less than half", "of a prompt that is not long", "in short runs"],
+)
+def test_a_part_of_a_prompt_may_be_a_quotation(prompt: str, first: str) -> None:
+    """A first block of a filter may hold a sentence of it."""
+    refuse_echo(timed((0, first), then_ms=200), prompt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first"),
+    [
+        ("Write a short poem about the sea", "Here is a short poem about the sea:\n\n"),
+        (
+            "Write a short poem about the sea and its tides",
+            "Here is a short poem about the sea and its tides:\n\n",
+        ),
+        (SHORT, "Sure, let me explain how photosynthesis works."),
+        (SHORT, "Well: explain how photosynthesis works!"),
+    ],
+)
+def test_a_short_question_is_in_many_answers(prompt: str, first: str) -> None:
+    """Several tokens in a first chunk are usual: stream intervals, gateways that batch."""
+    refuse_echo(timed((0, first), then_ms=160), prompt)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        SHORT,
+        f"{SHORT}\n\n",
+        f"<|user|>\n{SHORT}<|end|>\n<|assistant|>\n",
+        f"<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n{SHORT}<|im_end|>\n",
+        f"system\nBe kind.\nuser\n{SHORT}\nassistant\n",
+        f"### Instruction:\n{SHORT}",
+    ],
+    ids=["as it is", "in a line", "in a template", "in a turn", "without marks", "in words"],
+)
+def test_a_short_prompt_at_the_beginning_is_an_echo(first: str) -> None:
+    """Or where a template puts it."""
+    with pytest.raises(WireError, match="repeats the prompt"):
+        refuse_echo(timed((0, first), then_ms=160), SHORT)
+
+
+WORDS = [f"{word} " for word in PROMPT.split()]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(0, "\n"), (5, PROMPT)],
+        [(0, PROMPT[:36]), (20, PROMPT[36:])],
+        [(6 * i, word) for i, word in enumerate(WORDS)],
+        [(0, "\n"), (5, "\n"), (26, PROMPT)],
+    ],
+    ids=["behind a line", "in halves", "word by word", "behind two lines"],
+)
+def test_an_echo_behind_an_early_event_is_one(parts: list[tuple[float, str]]) -> None:
+    """The leap of a prefill stands behind it, at whatever pace it came."""
+    with pytest.raises(WireError, match="repeats the prompt"):
+        refuse_echo(timed(*parts, then_ms=parts[-1][0] + 200), PROMPT)
+
+
+def test_an_echo_behind_an_early_event_is_one_before_an_answer_at_once_too() -> None:
+    """There is no pace to compare with: nothing acquits."""
+    events = [TokenEvent(0, "\n"), TokenEvent(5 * MS, PROMPT), TokenEvent(205 * MS, "own " * 50)]
+    with pytest.raises(WireError, match="repeats the prompt"):
+        refuse_echo(events, PROMPT)
+
+
+def test_an_echo_before_an_answer_in_bursts_is_one() -> None:
+    """Three tokens in one read: most gaps of the answer are 0."""
+    own = [TokenEvent((300 + 60 * (i // 3)) * MS, f" own{i}") for i in range(30)]
+    words = [TokenEvent(6 * i * MS, word) for i, word in enumerate(WORDS)]
+    with pytest.raises(WireError, match="repeats the prompt"):
+        refuse_echo([*words, *own], PROMPT)
+
+
+@pytest.mark.parametrize("pace_ms", [15, 20, 40])
+def test_a_pause_behind_a_restated_question_is_none(pace_ms: float) -> None:
+    """Thoughts restate it at the model's own pace; then another request's prefill stops them."""
+    parts = [(pace_ms * i, word) for i, word in enumerate(WORDS)]
+    refuse_echo(timed(*parts, then_ms=parts[-1][0] + 6 * pace_ms), PROMPT)
+
+
 @pytest.mark.parametrize("prompt", ["", "?" * 30, "x" * 30, "two wordsthatarelong"])
 def test_a_prompt_of_few_words_is_no_echo_by_itself(prompt: str) -> None:
     """Nothing that could be repeated is not repeated by everything."""
@@ -131,6 +244,7 @@ def test_an_answer_that_speaks_of_the_prompt_is_none() -> None:
     "headers",
     [
         {"age": "0"},
+        {"age": "0, 0"},
         {"x-cache": "MISS"},
         {"x-cache": "TCP_MISS from edge"},
         {"x-cache-hits": "0, 0"},
@@ -147,13 +261,20 @@ def test_an_answer_that_speaks_of_the_prompt_is_none() -> None:
         {"x-cache": "MISS from squid", "x-cache-lookup": "HIT from squid:3128"},
         {"x-cache": "NO_HIT"},
         {"x-cache": "hit=0"},
+        {"x-cache": "hit=0.00"},
+        {"x-cache": "hit: no"},
+        {"x-cache": "HIT: None"},
+        {"x-cache": "hit=?0; ttl=3"},
         {"x-cacheable": "YES"},
         {"x-cache-enabled": "true"},
         {"x-cache-key": "hit/v1/chat"},
         {"x-radix-cache-hit": "true"},
         {"server-timing": "cdn-cache; desc=MISS, edge; dur=1"},
         {"server-timing": "prefix-cache; desc=HIT"},
+        {"server-timing": "Prefix-Cache; desc=HIT"},
         {"x-varnish": "32770"},
+        {"x-varnish": "12, 56"},
+        {"warning": '199 - "odd, 110 times"'},
         {"warning": "199 - odd"},
     ],
 )
@@ -166,9 +287,15 @@ def test_headers_that_tell_of_no_stored_answer(headers: dict[str, str]) -> None:
     "headers",
     [
         {"age": "3"},
+        {"age": "0, 3"},
         {"x-cache": "HIT"},
         {"x-cache": "TCP_HIT from edge"},
         {"x-cache": "TCP_MEM_HIT"},
+        {"x-cache": "HIT: node3"},
+        {"x-cache": "Hit: Norway"},
+        {"x-cache": "HIT: no-osl-1"},
+        {"x-cache": "hit=0.97"},
+        {"x-cache": "HIT:05"},
         {"x-cache": "RefreshHit from cloudfront"},
         {"cache-status": "edge; hit"},
         {"x-vercel-cache": "STALE"},
@@ -186,7 +313,12 @@ def test_headers_that_tell_of_no_stored_answer(headers: dict[str, str]) -> None:
         {"x-cache-status": "REVALIDATED"},
         {"x-from-cache": "1"},
         {"server-timing": "cdn-cache; desc=HIT, edge; dur=1"},
+        {"server-timing": 'Cache;desc="HIT"'},
+        {"server-timing": 'edge;dur=1, cfCacheStatus;desc="HIT"'},
         {"x-varnish": "32770 32768"},
+        {"x-varnish": "12 34, 56"},
+        {"x-varnish": "12, 34 56"},
+        {"warning": '199 - "odd", 110 - "Response is Stale"'},
         {"warning": '110 - "Response is Stale"'},
     ],
 )

@@ -105,6 +105,7 @@ class StreamReader:
             raise WireError(f"the server reported an error in the stream: {piece.error}")
         if piece.whole and not self._by_message and self._repeated(piece):
             piece.text = piece.visible = ""
+            piece.tokens = None  # they were counted as they came
         if piece.text:
             if self.said.finish is not None:
                 raise WireError("generated text follows the finish reason: the stream is not sound")
