@@ -125,13 +125,14 @@ def _requests(path: Path, docs: list[Any]) -> Run:
         )
     else:
         gaps = any("inter_chunk_latency" in (_part(row, "metrics") or ()) for row in docs)
+        asked = figures.asked(config, where) or 0
         timelines = tuple(
-            _timeline(n, row, path, config, open_loop=rate is not None, spaced=gaps)
+            _timeline(n, row, path, asked=asked, open_loop=rate is not None, spaced=gaps)
             for n, row in enumerate(docs)
         )
         _agree(doc, [t for t in timelines if not t.warmup], where)
         if rate is not None:
-            _refuse_waits(timelines, figures.cap(config, where), rate, where)
+            _refuse_waits(docs, path, figures.cap(config, where), rate, where)
     return Run(
         tool="AIPerf",
         path=path,
@@ -203,11 +204,26 @@ def _refuse_twice(docs: list[Any], path: Path) -> None:
         seen[name] = n
 
 
-def _refuse_waits(made: Sequence[Timeline], most: int | None, rate: float, where: Place) -> None:
-    """A request that waited for a place among ``most`` was issued late, and nobody knows how."""
-    spans = sorted((at, step) for t in made for at, step in ((t.start_ns, 1), (t.end_ns, -1)))
-    flight = max(itertools.accumulate(step for _, step in spans), default=0)
-    if most is not None and flight >= most:
+def _refuse_waits(
+    docs: Sequence[Any], path: Path, most: int | None, rate: float, where: Place
+) -> None:
+    """A request that waited for a place among ``most`` was issued late, and nobody knows how.
+
+    A failed request held its place as long as any other. A warm-up held one of the measured
+    ones only while these were sent.
+    """
+    if most is None:
+        return
+    spans = [_span(row, Place(path, f"line {n}")) for n, row in enumerate(docs, 1)]
+    begin = min((start for start, _, warmup in spans if not warmup), default=0)
+    steps = sorted(
+        step
+        for start, end, warmup in spans
+        if not warmup or end > begin
+        for step in ((max(start, begin), 1), (end, -1))
+    )
+    flight = max(itertools.accumulate(step for _, step in steps), default=0)
+    if flight >= most:
         raise UsageError(
             f"{where.path}: requests were to be sent at {rate:g}/s but at most {most} at once, "
             f"and {flight} were: how long others waited for a place is not on record, and is "
@@ -215,12 +231,24 @@ def _refuse_waits(made: Sequence[Timeline], most: int | None, rate: float, where
         )
 
 
+def _span(row: Mapping[str, Any], where: Place) -> tuple[int, int, bool]:
+    """When a request was sent and when it ended, ns, however it ended; True for a warm-up."""
+    metadata = _part(row, "metadata") or {}
+    start, end = (
+        base.count(metadata.get(name), where.at(f"metadata.{name}"))
+        for name in ("request_start_ns", "request_end_ns")
+    )
+    if end < start:
+        where.refuse("has times that run backwards")
+    return start, end, _warmup(metadata)
+
+
 def _timeline(
     n: int,
     given: object,
     path: Path,
-    config: Mapping[str, Any],
     *,
+    asked: int,
     open_loop: bool,
     spaced: bool,
 ) -> Timeline:
@@ -268,7 +296,7 @@ def _timeline(
         arrivals=placed.arrivals,
         prompt_tokens=prompt,
         output_tokens=tokens,
-        max_new_tokens=figures.asked(config) or 0,
+        max_new_tokens=asked,
         token_source="usage_final" if "usage_completion_tokens" in metrics else "tokenizer",
         scheduled_ns=min(issued or start, start) if open_loop else None,
         late_ns=max(start - issued, 0) if open_loop and issued else None,
@@ -310,7 +338,9 @@ def _one(metrics: Mapping[str, Any], name: str, where: Place) -> float | None:
         return None
     at = where.at(f"metrics.{name}")
     given = base.mapping(metrics[name], at)
-    return base.number(given.get("value"), at) * figures.factor(given.get("unit"), at)
+    ms = base.number(given.get("value"), at) * figures.factor(given.get("unit"), at)
+    base.span_ns(ms / 1e3, at)  # refuses one of years
+    return ms
 
 
 def _many(metrics: Mapping[str, Any], name: str, where: Place) -> list[int]:

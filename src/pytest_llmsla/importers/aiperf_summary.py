@@ -13,6 +13,7 @@ from .base import Place, Series, Summary
 
 _IN_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "ns": 1e-6}
 _BY_RATE = ("poisson", "gamma", "constant")
+_HELD = "prefill_concurrency"
 _RISING = re.compile(r"(^|_)ramp(_|$)|^rate_series$")
 _PERCENTILE = re.compile(r"^p(\d+(?:\.\d+)?)$")
 MEAN_ITL = (
@@ -214,11 +215,19 @@ def load(config: Mapping[str, Any], where: Place) -> tuple[int | None, float | N
     """Requests in flight, or the rate of an open loop; both None: not on record."""
     phase = _phase(config, where)
     kind = phase.get("type")
-    rising = next((k for k, v in phase.items() if v and _RISING.search(str(k))), None)
+    # Keys of a warm-up stand among those of the load, in files without phases.
+    keys = [str(k) for k, v in phase.items() if v and not str(k).startswith("warmup_")]
+    rising = next((k for k in keys if _RISING.search(k)), None)
     if rising is not None:
         raise UsageError(
             f"{where.path}: its load changed during the run (input_config {rising}), so no one "
             "load was measured. Measure at a constant number in flight or rate"
+        )
+    if phase.get(_HELD) is not None:
+        raise UsageError(
+            f"{where.path}: its requests were held back inside the tool while {phase[_HELD]!r:.20} "
+            f"others waited for their first token (input_config {_HELD}): how long is not on "
+            f"record, and is part of their TTFT. Measure without {_HELD}"
         )
     planned = _at(config, "input", "fixed_schedule") is True
     if planned or (isinstance(kind, str) and any(k in kind for k in ("schedule", "trace", "user"))):
@@ -234,7 +243,7 @@ def load(config: Mapping[str, Any], where: Place) -> tuple[int | None, float | N
     return base.count_or_none(phase.get("concurrency"), where.at("input_config concurrency")), None
 
 
-def asked(config: Mapping[str, Any]) -> int | None:
+def asked(config: Mapping[str, Any], where: Place) -> int | None:
     """Output tokens asked for; None: not on record, or not the same for all."""
     length = _at(config, "datasets", 0, "prompts", "osl")
     length = _at(config, "input", "prompt", "output_tokens") if length is None else length
@@ -243,7 +252,8 @@ def asked(config: Mapping[str, Any]) -> int | None:
     mean = length.get("mean")
     if isinstance(mean, bool) or not isinstance(mean, (int, float)) or mean < 0:
         return None
-    return int(mean) if float(mean).is_integer() else None
+    mean = base.number(mean, where.at("input_config osl mean"))
+    return int(mean) if mean.is_integer() else None
 
 
 def sampling(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +262,7 @@ def sampling(config: Mapping[str, Any]) -> dict[str, Any]:
     for keys in (("endpoint", "extra"), ("input", "extra"), ("extra_inputs",)):
         pairs = _pairs(_at(config, *keys))
         out |= {k: pairs[k] for k in base.SAMPLING if pairs.get(k) is not None}
-    return out
+    return base.known(out)
 
 
 def _pairs(given: object) -> dict[Any, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import UsageError
+from ..log.values import LARGEST
 from ..timeline import NS_PER_MS, NS_PER_S, Timeline
 
 UNPLACED = "the tool keeps no time of each token"
@@ -159,13 +160,18 @@ def rows(value: object, place: Place) -> list[Any]:
 
 
 def number(value: object, place: Place) -> float:
-    """A finite number from 0; text, booleans, NaN, ∞ and negative ones are refused."""
+    """A number from 0 to :data:`LARGEST`; text, booleans, NaN, ∞ and others are refused.
+
+    What is let through can be scaled to any unit of time and rounded.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         place.refuse(f"is {value!r:.60}; valid: a number")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         place.refuse(f"is {value!r}; valid: a finite number")
     if value < 0:
-        place.refuse(f"is {value!r}; no time or count is negative")
+        place.refuse(f"is {value!r:.60}; no time or count is negative")
+    if value > LARGEST:  # no float holds an int of 400 digits
+        place.refuse(f"is {value!r:.60}; no time or count is that large")
     return float(value)
 
 
@@ -177,7 +183,7 @@ def number_or_none(value: object, place: Place) -> float | None:
 def count(value: object, place: Place) -> int:
     """A whole number from 0, of 64 bits; 16.0 is one, 16.5 is none."""
     given = number(value, place)
-    if given != int(given) or given > 2**63:
+    if given != int(given):
         place.refuse(f"is {value!r:.60}; valid: a whole number")
     return value if isinstance(value, int) else int(given)
 
@@ -356,4 +362,11 @@ def one_model(names: Iterable[object], place: Place) -> str | None:
 def sampling_of(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """What every request said of its sampling; nothing where they differ or say nothing."""
     found = [{k: b[k] for k in SAMPLING if b.get(k) is not None} for b in bodies]
-    return dict(found[0]) if found and all(f == found[0] for f in found) else {}
+    return known(found[0]) if found and all(f == found[0] for f in found) else {}
+
+
+def known(sampling: Mapping[str, Any]) -> dict[str, Any]:
+    """``sampling``, or nothing where a number in it was never sent: NaN, ∞, over 64 bits."""
+    numbers = [v for v in sampling.values() if isinstance(v, (int, float))]
+    sane = all(-LARGEST <= v <= LARGEST for v in numbers)  # False for NaN
+    return dict(sampling) if sane else {}

@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..log.strict_json import no_key_twice
 
 _LARGEST = 1 << 30
+_LONGEST = 14_000  # bits: Python writes no longer int out, not even for a message
 _WHOLE_FILE = "Give the whole file as the tool wrote it"
 _YAML = (".yaml", ".yml")
 _PACKED = {
@@ -93,7 +94,14 @@ def _yaml(text: str) -> Any:
         ]
         return no_key_twice([(str(k), v) for k, v in found])
 
+    def whole(loader: Any, node: Any) -> int:
+        value = int(loader.construct_yaml_int(node))
+        if value.bit_length() > _LONGEST:
+            raise ValueError(f"{str(node.value)[:20]}… is no number of a result")
+        return value
+
     Loader.add_constructor("tag:yaml.org,2002:map", pairs)
+    Loader.add_constructor("tag:yaml.org,2002:int", whole)
     try:
         return yaml.load(text, Loader)
     except yaml.YAMLError as e:

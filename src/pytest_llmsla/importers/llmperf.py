@@ -24,6 +24,7 @@ _NO_ITL = (
 )
 _REQUESTS, _SUMMARY = "_individual_responses.json", "_summary.json"
 _SENT = "additional_sampling_params"
+_DIGITS = 20  # of a number over 64 bits
 _QUANTILE = re.compile(r"^results_ttft_s_quantiles_p(\d+)$")
 
 
@@ -88,7 +89,7 @@ def _sampling(doc: Mapping[str, Any]) -> dict[str, Any]:
     given = doc.get(_SENT)
     nested = dict(given) if isinstance(given, Mapping) else {}
     flat = {k[len(_SENT) + 1 :]: v for k, v in doc.items() if str(k).startswith(f"{_SENT}_")}
-    return {k: v for k, v in {**nested, **flat}.items() if v is not None}
+    return base.known({k: v for k, v in {**nested, **flat}.items() if v is not None})
 
 
 def _value(row: Mapping[str, Any], where: Place) -> Value:
@@ -113,7 +114,7 @@ def _value(row: Mapping[str, Any], where: Place) -> Value:
 def _count(doc: Mapping[str, Any], name: str, where: Place) -> int | None:
     """A whole number; LLMPerf writes some as text."""
     value = doc.get(name)
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and value.isdecimal() and len(value) < _DIGITS:
         value = int(value)
     return base.count_or_none(value, where.at(name))
 

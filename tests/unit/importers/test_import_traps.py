@@ -356,6 +356,78 @@ class TestAiperf:
         else:
             assert read(path)[0].rate == 1.0
 
+    @pytest.mark.parametrize("load", [{"request_rate": 5}, {"concurrency": 8}])
+    def test_requests_held_back_for_the_first_token_of_others(
+        self, load: dict[str, int], tmp_path: Path
+    ) -> None:
+        """That wait is part of TTFT and on no record, in requests and in a summary."""
+        config = {"loadgen": {**load, "prefill_concurrency": 1}}
+        words = "waited for their first token .input_config prefill_concurrency"
+        with pytest.raises(UsageError, match=words):
+            read(RAW["aiperf"](tmp_path, calls(), input_config=config))
+        with pytest.raises(UsageError, match=words):
+            read(write(tmp_path / "a.json", aiperf_summary(input_config=config)))
+        config["loadgen"]["prefill_concurrency"] = None
+        assert read(RAW["aiperf"](tmp_path, calls(), input_config=config))
+
+    def test_a_warm_up_that_rises_is_no_load_that_rises(self, tmp_path: Path) -> None:
+        """Its keys stand beside those of the load."""
+        load = {
+            "concurrency": 8,
+            "warmup_concurrency_ramp_duration": 5,
+            "warmup_prefill_concurrency": 2,
+        }
+        (run,) = read(RAW["aiperf"](tmp_path, calls(), input_config={"loadgen": load}))
+        assert run.concurrency == 8
+
+    @staticmethod
+    def with_a_cap(folder: Path, first: dict[str, Any], spans: list[tuple[int, int]]) -> Path:
+        """A rate with at most 2 at once; ``first`` is of the requests with ``spans``, s."""
+        rows = calls(20, error=None)
+        phase = {"kind": "profiling", "type": "constant", "rate": 1.0, "concurrency": 2}
+        path = RAW["aiperf"](folder, rows, input_config={"phases": [phase]})
+        docs = [json.loads(line) for line in path.read_text().splitlines()]
+        for doc, (start, end) in zip(docs, spans, strict=False):
+            origin = docs[2]["metadata"]["request_start_ns"]
+            doc["metadata"] |= {
+                "request_start_ns": origin + start * 10**9,
+                "request_end_ns": origin + end * 10**9,
+                **first.get("metadata", {}),
+            }
+            doc |= {k: v for k, v in first.items() if k != "metadata"}
+        lost = len(spans)
+        summary = json.loads((folder / SUMMARY).read_text())
+        summary["request_count"]["avg"] -= lost
+        summary["error_summary"] = [{"count": lost}] if "error" in first else []
+        write(folder / SUMMARY, summary)
+        return write(path, *docs)
+
+    def test_failed_requests_hold_their_places(self, tmp_path: Path) -> None:
+        """Two that hung for a minute left no place to any other."""
+        failed = {"error": {"message": "timeout"}, "metrics": {}}
+        path = self.with_a_cap(tmp_path, failed, [(100, 160), (101, 161)])
+        with pytest.raises(UsageError, match="at most 2 at once, and 2 were"):
+            read(path)
+        assert read(self.with_a_cap(tmp_path, failed, [(100, 160), (160, 161)]))
+        with pytest.raises(UsageError, match="backwards"):
+            read(self.with_a_cap(tmp_path, failed, [(100, 99)]))
+
+    @pytest.mark.parametrize(("end", "refused"), [(-1, False), (1, True)])
+    def test_a_warm_up_at_the_cap(self, end: int, refused: bool, tmp_path: Path) -> None:
+        """It took no place from the measured ones, unless it was still there when they came."""
+        warm = {
+            "metadata": {"benchmark_phase": "warmup"},
+            "error": {"message": "too long"},
+        }
+        path = self.with_a_cap(tmp_path, warm, [(-3, end), (-3, end)])
+        summary = json.loads((tmp_path / SUMMARY).read_text())
+        write(tmp_path / SUMMARY, {**summary, "error_summary": []})
+        if refused:
+            with pytest.raises(UsageError, match="at most 2 at once, and 3 were"):
+                read(path)
+        else:
+            assert sum(not t.warmup for t in read(path)[0].timelines) == 18
+
     @pytest.mark.parametrize("said", [{"was_cancelled": True}, {"is_complete": False}])
     def test_a_run_that_was_cancelled_passes_nothing(
         self, said: dict[str, Any], tmp_path: Path
