@@ -88,10 +88,14 @@ class Pump:
         self._lay_out()
 
     def forget(self, conn: Conn) -> None:
-        """A connection is about to be closed: what it carried is sent no more."""
-        if any(stream.conn is conn for stream, _ in self._streams):
+        """A connection is about to be closed: what it carried is sent no more, and is on record."""
+        gone = [pair for pair in self._streams if pair[0].conn is conn]
+        if gone:
             self._streams = [pair for pair in self._streams if pair[0].conn is not conn]
             self._lay_out()
+        for stream, laid_out in gone:
+            stream.closed = True
+            self._bring_back(stream, laid_out)
 
     def _lay_out(self) -> None:
         pointers = [ctypes.pointer(laid_out) for _, laid_out in self._streams]
@@ -108,8 +112,12 @@ class Pump:
             return None
         stream, laid_out = self._streams.pop(which)
         self._lay_out()
+        self._bring_back(stream, laid_out)
+        return stream, laid_out.short_by
+
+    @staticmethod
+    def _bring_back(stream: Stream, laid_out: _Stream) -> None:
         done = slice(stream.next, laid_out.next)
         stream.before += laid_out.before[done]
         stream.after += laid_out.after[done]
         stream.next = laid_out.next
-        return stream, laid_out.short_by

@@ -24,7 +24,7 @@ import socket
 import struct
 import sys
 import time
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from truth import script
@@ -144,6 +144,14 @@ class Server:
             self._poll.unregister(fd)
             conn.sock.close()
 
+    def _left(self, conn: Conn) -> None:
+        """The client is gone, which its socket told before the next send could."""
+        for _, _, stream in self._due:
+            stream.closed = stream.closed or stream.conn is conn
+        self._due[:] = [entry for entry in self._due if entry[2].conn is not conn]
+        heapify(self._due)
+        self._drop(conn)
+
     def _receive(self, conn: Conn) -> None:
         try:
             data, ancillary, _, _ = conn.sock.recvmsg(1 << 18, 128)
@@ -152,7 +160,7 @@ class Server:
         except OSError:
             data, ancillary = b"", []
         if not data:
-            self._drop(conn)
+            self._left(conn)
             return
         arrived = _stamp(ancillary)
         conn.buffer += data

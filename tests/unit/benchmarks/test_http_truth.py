@@ -6,7 +6,8 @@ import importlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,8 @@ def exchange(sock: socket.socket, method: str, path: str, body: Any = None) -> b
     head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nX-Request-ID: r7\r\n"
     sock.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
     got = b""
-    while True:
-        got += sock.recv(1 << 16)
+    while came := sock.recv(1 << 16):
+        got += came
         head_bytes, _, rest = got.partition(b"\r\n\r\n")
         if b"content-length: " in head_bytes:
             length = int(head_bytes.split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -125,6 +126,15 @@ def exchange(sock: socket.socket, method: str, path: str, body: Any = None) -> b
                 return got
         elif got.endswith(b"0\r\n\r\n"):
             return got
+    raise AssertionError(f"the server closed the connection after {got!r:.200}")
+
+
+def seen(made: Any, what: Callable[[Any], bool]) -> Any:
+    """The records, as soon as they are as asked; a failure shows them after a minute."""
+    until = time.monotonic() + 60
+    while not what(records := ask(made, "GET", "/truth/records")["requests"]):
+        assert time.monotonic() < until, [(r["key"], r["closed"], r["stalls"]) for r in records]
+    return records
 
 
 def ask(made: Any, method: str, path: str, body: Any = None) -> Any:
@@ -224,11 +234,25 @@ def test_a_client_that_leaves_is_in_the_record(server: Any) -> None:
         sock.recv(100)
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
         exchange(sock, "POST", "/v1/chat/completions", chat("w1"))
-    records = ask(server, "GET", "/truth/records")["requests"]
-    while not records[0]["closed"] and len(records[0]["before_ns"]) < 5000:
-        records = ask(server, "GET", "/truth/records")["requests"]
+    records = seen(server, lambda r: r[0]["closed"] or len(r[0]["before_ns"]) == 5000)
     assert [(r["key"], r["closed"]) for r in records] == [("m0", True), ("w1", False)]
     assert len(records[0]["before_ns"]) < 5000
+
+
+def test_a_client_whose_end_is_seen_before_its_next_token_is_in_the_record(server: Any) -> None:
+    """A stream that waits a minute for its next token: only the socket tells that it is over."""
+    plan = {"tokens": 4, "ttft_ms": 1, "spread_ms": 0, "gap_ms": 60_000}
+    ask(server, "POST", "/truth/plan", plan)
+    data = json.dumps(chat("m0")).encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(data) + data
+        )
+        got = b""
+        while b"key=m0" not in got:
+            got += sock.recv(1 << 16)
+    (record,) = seen(server, lambda r: bool(r and r[0]["closed"]))
+    assert len(record["before_ns"]) == len(record["after_ns"]) == 1
 
 
 def test_a_slow_reader_is_counted_and_its_tokens_are_late(server: Any) -> None:
@@ -240,13 +264,12 @@ def test_a_slow_reader_is_counted_and_its_tokens_are_late(server: Any) -> None:
         sock.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(data) + data
         )
-        while not (found := ask(server, "GET", "/truth/records")["requests"]):
-            pass
-        while not found[0]["stalls"]:
-            found = ask(server, "GET", "/truth/records")["requests"]
+        found = seen(server, lambda r: bool(r and r[0]["stalls"]))
         got = bytearray()
         while not got.endswith(b"0\r\n\r\n"):
-            got += sock.recv(1 << 20)
+            came = sock.recv(1 << 20)
+            assert came
+            got += came
     assert got.count(b"delta") == count + 1
     (record,) = ask(server, "GET", "/truth/records")["requests"]
     assert len(record["after_ns"]) == count
